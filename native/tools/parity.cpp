@@ -68,6 +68,7 @@ Json run_parity(int argc, char ** argv) {
     syrinx_context_params params = context_params(args);
     params.n_ctx = args.integer("ctx", std::max(n, 1));
     params.n_batch = args.integer("batch", std::max(n, 1));
+    params.n_outputs = params.n_batch;
     params.flash_attention = args.integer("flash-attention", 0);
     if (!args.has("kv")) {
         params.type_k = params.type_v = SYRINX_KV_F32;

@@ -62,8 +62,13 @@ Json run_run(int argc, char ** argv) {
     const Sampler sampler(engine, args);
     const Model model(engine, args);
     const std::vector<int32_t> tokens = prompt_tokens(model, args);
-    const Context decode(model, context_params(args));
-    const std::unique_ptr<Context> prefill(args.has("dual") ? new Context(model, context_params(args)) : nullptr);
+    const int32_t max_tokens = args.integer("max-tokens", 256);
+    syrinx_context_params context = context_params(args);
+    if (!args.has("ctx") && max_tokens > 0) {
+        context.n_ctx = static_cast<int32_t>(tokens.size()) + max_tokens;
+    }
+    const Context decode(model, context);
+    const std::unique_ptr<Context> prefill(args.has("dual") ? new Context(model, context) : nullptr);
     interrupt.watch(decode.handle);
 
     Collected collected = {"", args.has("stream")};
@@ -74,7 +79,7 @@ Json run_run(int argc, char ** argv) {
     }
     syrinx_generate_params params;
     syrinx_generate_default_params(&params);
-    params.max_tokens = args.integer("max-tokens", params.max_tokens);
+    params.max_tokens = max_tokens;
     params.stop = stop_pointers.data();
     params.n_stop = static_cast<int32_t>(stop_pointers.size());
     params.on_text = on_text;

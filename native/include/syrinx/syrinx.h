@@ -213,6 +213,8 @@ typedef struct syrinx_context_params {
     uint32_t struct_size;      // sizeof(syrinx_context_params)
     int32_t n_ctx;             // positions the context holds; 0 is the model's training length, at most 8192
     int32_t n_batch;           // rows computed at once; memory grows with it. 1..n_ctx
+    int32_t n_outputs;         // of those, rows with results; memory grows with it times n_vocab. 1..n_batch. Asking
+                               // for more is no error: the rows are then computed in smaller batches
     int32_t n_seq_max;         // layout only: this API drives sequence 0
     int32_t kv_unified;        // layout only; both ends of a hand-over must agree
     int32_t n_threads;         // for single rows; 0 is the machine's hardware threads, at most 4

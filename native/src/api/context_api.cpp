@@ -38,6 +38,7 @@ void syrinx_context_default_params(syrinx_context_params * params) {
         *params = {};
         params->struct_size = sizeof *params;
         params->n_batch = 512;
+        params->n_outputs = 1;
         params->n_seq_max = 1;
         params->kv_unified = 1;
         params->poll = 50;

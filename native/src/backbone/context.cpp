@@ -45,6 +45,8 @@ syrinx_context_params resolve(syrinx_context_params p, const Model & model) {
     require_range("n_ctx", p.n_ctx, 1, 1 << 24);
     p.n_batch = std::min(p.n_batch, p.n_ctx);
     require_range("n_batch", p.n_batch, 1, p.n_ctx);
+    p.n_outputs = std::min(p.n_outputs, p.n_batch);
+    require_range("n_outputs", p.n_outputs, 1, p.n_batch);
     require_range("n_seq_max", p.n_seq_max, 1, static_cast<int64_t>(llama_max_parallel_sequences()));
     p.n_threads = p.n_threads == 0 ? std::min(hardware, kDefaultMaxThreads) : p.n_threads;
     p.n_threads_batch = p.n_threads_batch == 0 ? p.n_threads : p.n_threads_batch;
@@ -64,6 +66,8 @@ llama_context_params to_llama(const syrinx_context_params & p) {
     out.n_batch = static_cast<uint32_t>(p.n_batch);
     out.n_ubatch = static_cast<uint32_t>(p.n_batch);
     out.n_seq_max = static_cast<uint32_t>(p.n_seq_max);
+    // llama.cpp reserves for the worst case (and asserts on more); one row a sequence is the least it takes.
+    out.n_outputs_max = static_cast<uint32_t>(std::max(p.n_outputs, p.n_seq_max));
     out.n_threads = p.n_threads;
     out.n_threads_batch = p.n_threads_batch;
     out.flash_attn_type = p.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
@@ -190,8 +194,11 @@ void Context::prefill(const Input & in, const Output & out) {
     hidden_left_ = out.hidden ? out.n_rows : 0;
     int32_t next_row = 0;
     ErrorCapture errors;
-    for (int32_t begin = 0; begin < in.n; begin += params_.n_batch) {
-        const int32_t end = std::min(in.n, begin + params_.n_batch);
+    for (int32_t begin = 0, end = 0; begin < in.n; begin = end) {
+        end = std::min(in.n, begin + params_.n_batch);
+        if (next_row + params_.n_outputs < out.n_rows) {
+            end = std::min(end, out.rows[next_row + params_.n_outputs]);  // one output more than there is room for
+        }
         const int32_t status = decode_chunk(in, begin, end, out, next_row);
         if (status == 2 || cancelled()) {
             roll_back(before, SYRINX_ERR_CANCELLED, "the call was cancelled");
@@ -293,8 +300,8 @@ bool Context::on_node(ggml_tensor * tensor, bool ask) {
     if (hidden_left_ == 0 && !probe_) {
         return !ask;
     }
-    const std::string stage = stage_of_tensor(tensor->name);
-    const bool hidden = hidden_left_ > 0 && stage == "hidden";
+    const bool hidden = hidden_left_ > 0 && is_final_hidden(tensor->name);
+    const std::string stage = probe_ ? stage_of_tensor(tensor->name) : "";
     const bool probed = probe_ && !stage.empty() && probe_->wants(stage);
     if (ask) {
         return hidden || probed;

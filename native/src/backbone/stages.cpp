@@ -8,12 +8,14 @@
 
 namespace syrinx {
 
+bool is_final_hidden(const char * tensor_name) { return std::strcmp(tensor_name, "result_norm") == 0; }
+
 std::string stage_of_tensor(const char * tensor_name) {
     static const char layer_prefix[] = "l_out-";
     if (std::strcmp(tensor_name, "embd") == 0) {
         return "embeds";
     }
-    if (std::strcmp(tensor_name, "result_norm") == 0) {
+    if (is_final_hidden(tensor_name)) {
         return "hidden";
     }
     if (std::strcmp(tensor_name, "result_output") == 0) {

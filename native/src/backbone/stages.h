@@ -11,6 +11,9 @@ namespace syrinx {
 // "embd" -> "embeds", "l_out-3" -> "layer.3.hidden", "result_norm" -> "hidden", "result_output" -> "logits".
 std::string stage_of_tensor(const char * tensor_name);
 
+// Whether a tensor is the stage "hidden"; cheap enough to ask for every node of every graph.
+bool is_final_hidden(const char * tensor_name);
+
 // A choice of stages: "embeds,layer.*.hidden" and the like, or "all".
 class StageSet {
 public:
