@@ -21,9 +21,9 @@ TEST_CASE("another ABI version is refused") {
 
 TEST_CASE("every status has a name") {
     for (int i = SYRINX_OK; i <= SYRINX_ERR_INTERNAL; ++i) {
-        CHECK(std::string(syrinx_status_name(static_cast<syrinx_status>(i))).rfind("SYRINX_", 0) == 0);
+        CHECK(std::string(syrinx_status_name(i)).rfind("SYRINX_", 0) == 0);
     }
-    CHECK(std::string(syrinx_status_name(static_cast<syrinx_status>(99))) == "unknown status");
+    CHECK(std::string(syrinx_status_name(99)) == "unknown status");
 }
 
 TEST_CASE("closed, foreign and mistyped handles are answered, not read") {
@@ -85,7 +85,7 @@ TEST_CASE("options out of range are named") {
         syrinx_context * context = nullptr;
         CHECK_MESSAGE(syrinx_context_open(model.handle, &params, &context) == SYRINX_ERR_INVALID_ARGUMENT, name);
         CHECK_MESSAGE(std::string(syrinx_last_error(model.handle)).find(name) != std::string::npos,
-                      syrinx_last_error(model.handle));
+                      std::string(syrinx_last_error(model.handle)));
     };
     refused("n_ctx", [](auto & p) { p.n_ctx = -1; });
     refused("n_batch", [](auto & p) { p.n_batch = 0; });
@@ -93,7 +93,7 @@ TEST_CASE("options out of range are named") {
     refused("n_seq_max", [](auto & p) { p.n_seq_max = 1 << 20; });
     refused("n_threads", [](auto & p) { p.n_threads = -2; });
     refused("poll", [](auto & p) { p.poll = 101; });
-    refused("type_k", [](auto & p) { p.type_k = static_cast<syrinx_kv_type>(77); });
+    refused("type_k", [](auto & p) { p.type_k = 77; });
     refused("type_v", [](auto & p) { p.type_v = SYRINX_KV_Q8_0; });
 }
 
@@ -197,20 +197,6 @@ TEST_CASE("an unknown device is refused with the ones there are") {
     CHECK(std::string(syrinx_last_error(engine.handle)).find("CPU") != std::string::npos);
 }
 
-TEST_CASE("vocab_only answers facts and text, and no context") {
-    TestEngine engine;
-    syrinx_model_params params;
-    syrinx_model_default_params(&params);
-    params.vocab_only = 1;
-    syrinx_model * model = nullptr;
-    REQUIRE(syrinx_model_open(engine.handle, tiny("llama-a").c_str(), &params, &model) == SYRINX_OK);
-    int32_t n = 0;
-    CHECK(syrinx_tokenize(model, "hi", 2, 0, 0, nullptr, &n) == SYRINX_OK);
-    syrinx_context * context = nullptr;
-    CHECK(syrinx_context_open(model, nullptr, &context) == SYRINX_ERR_UNSUPPORTED);
-    syrinx_model_close(model);
-}
-
 TEST_CASE("facts say what the loaded model is") {
     TestEngine engine;
     const auto structure = [&](const char * name) { return TestModel(engine, tiny(name)).facts.structure; };
@@ -218,7 +204,7 @@ TEST_CASE("facts say what the loaded model is") {
     CHECK(structure("falcon-h1-a") == SYRINX_HYBRID);
     CHECK(structure("qwen3next-a") == SYRINX_HYBRID);
     CHECK(structure("qwen35-a") == SYRINX_HYBRID);
-    CHECK(structure("mamba2-a") == SYRINX_RECURRENT);
+    CHECK(structure("mamba-a") == SYRINX_RECURRENT);
     CHECK(TestModel(engine, tiny("qwen35-a")).facts.rope == SYRINX_ROPE_IMROPE);
     CHECK(TestModel(engine, tiny("llama-a")).facts.rope == SYRINX_ROPE_NORM);
     CHECK(TestModel(engine, tiny("qwen3-a")).facts.rope == SYRINX_ROPE_NEOX);

@@ -9,7 +9,7 @@ namespace {
 
 const char * const all_models[] = {"llama-a",     "llama-b",     "qwen3-a",  "qwen3-b",  "qwen3-none", "gemma3-a",
                                    "gemma3-b",    "falcon-h1-a", "falcon-h1-b", "qwen3next-a", "qwen3next-b",
-                                   "qwen35-a",    "qwen35-b",    "qwen2vl-a", "qwen2vl-b", "mamba2-a", "mamba2-b"};
+                                   "qwen35-a",    "qwen35-b",    "qwen2vl-a", "qwen2vl-b", "mamba-a", "mamba-b", "qwen3vl-a", "qwen3vl-b", "starcoder2-a", "starcoder2-b"};
 
 struct Rows {
     std::vector<float> hidden, logits;
@@ -46,7 +46,7 @@ TEST_SUITE_BEGIN("context");
 TEST_CASE("rows of syrinx_embed_tokens give what the tokens give, to the bit, in every architecture") {
     TestEngine engine;
     for (const char * name : all_models) {
-        CAPTURE(name);
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         const TestContext a(model), b(model);
         const std::vector<int32_t> tokens = model.tokens(23);
@@ -61,38 +61,41 @@ TEST_CASE("rows of syrinx_embed_tokens give what the tokens give, to the bit, in
 TEST_CASE("any chunking gives the same rows") {
     TestEngine engine;
     for (const char * name : all_models) {
-        CAPTURE(name);
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         const std::vector<int32_t> tokens = model.tokens(37);
         const TestContext whole(model);
         const Rows expected = prefill_all(model, whole, tokens, 64, true);
+        // ggml looks GELU up in a table of F16 steps: a difference in the last bit can become one of a step.
+        const bool gelu_table = std::string(name).rfind("starcoder2", 0) == 0;
+        const double tolerance = gelu_table ? 5e-4 : 2e-5;
         const double scale = max_abs(expected.logits);
         for (int32_t chunk : {1, 2, 7, 16, 36}) {
             CAPTURE(chunk);
             const TestContext context(model);
             const Rows rows = prefill_all(model, context, tokens, chunk, true);
-            CHECK(max_abs_difference(expected.logits, rows.logits) <= 2e-5 * scale);
-            CHECK(max_abs_difference(expected.hidden, rows.hidden) <= 2e-5 * max_abs(expected.hidden));
+            CHECK(max_abs_difference(expected.logits, rows.logits) <= tolerance * scale);
+            CHECK(max_abs_difference(expected.hidden, rows.hidden) <= tolerance * max_abs(expected.hidden));
         }
         // A context whose n_batch is smaller than the prompt splits it by itself.
         syrinx_context_params params = test_params();
         params.n_batch = 5;
         const TestContext small(model, params);
-        CHECK(max_abs_difference(expected.logits, prefill_all(model, small, tokens, 37, true).logits) <= 2e-5 * scale);
+        CHECK(max_abs_difference(expected.logits, prefill_all(model, small, tokens, 37, true).logits) <= tolerance * scale);
         // One with room for few results computes in smaller batches.
         params = test_params();
         params.n_outputs = 3;
         const TestContext tight(model, params);
         const Rows rows = prefill_all(model, tight, tokens, 37, true);
-        CHECK(max_abs_difference(expected.logits, rows.logits) <= 2e-5 * scale);
-        CHECK(max_abs_difference(expected.hidden, rows.hidden) <= 2e-5 * max_abs(expected.hidden));
+        CHECK(max_abs_difference(expected.logits, rows.logits) <= tolerance * scale);
+        CHECK(max_abs_difference(expected.hidden, rows.hidden) <= tolerance * max_abs(expected.hidden));
     }
 }
 
 TEST_CASE("only the rows asked for come out, and they are the right ones") {
     TestEngine engine;
     for (const char * name : {"qwen3-a", "qwen35-a", "gemma3-b"}) {
-        CAPTURE(name);
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         const std::vector<int32_t> tokens = model.tokens(20);
         const TestContext a(model), b(model);
@@ -123,7 +126,7 @@ TEST_CASE("only the rows asked for come out, and they are the right ones") {
 TEST_CASE("positions matter: the same rows in another order give something else") {
     TestEngine engine;
     for (const char * name : {"qwen35-a", "qwen2vl-a", "llama-a", "qwen3-a"}) {
-        CAPTURE(name);
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         // One token repeated: without positions every row would be equal.
         const TestContext context(model);
@@ -140,7 +143,7 @@ TEST_CASE("positions matter: the same rows in another order give something else"
 TEST_CASE("after a reset B equals B alone") {
     TestEngine engine;
     for (const char * name : all_models) {
-        CAPTURE(name);
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         const TestContext used(model), fresh(model);
         const std::vector<int32_t> a = model.tokens(31, 1);
@@ -161,7 +164,7 @@ TEST_CASE("bad input is refused by row, and changes nothing") {
     const auto refused = [&](syrinx_status expected, syrinx_status got, const char * words) {
         CHECK(got == expected);
         CHECK_MESSAGE(std::string(syrinx_last_error(context.handle)).find(words) != std::string::npos,
-                      syrinx_last_error(context.handle));
+                      std::string(syrinx_last_error(context.handle)));
         CHECK(syrinx_context_n_past(context.handle) == 8);
     };
     std::vector<float> rows = model.embed(tokens);
@@ -200,7 +203,7 @@ TEST_CASE("bad input is refused by row, and changes nothing") {
 TEST_CASE("embedding rows without the model's multiplier are refused unless the caller vouches for them") {
     TestEngine engine;
     for (const char * name : {"gemma3-a", "falcon-h1-a"}) {
-        CAPTURE(name);
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         syrinx_context_params params = test_params();
         params.embeds_are_scaled = 0;
@@ -216,7 +219,7 @@ TEST_CASE("embedding rows without the model's multiplier are refused unless the 
 TEST_CASE("tokens and embedding rows may follow one another in a sequence") {
     TestEngine engine;
     for (const char * name : {"qwen3-a", "qwen35-b", "gemma3-a"}) {
-        CAPTURE(name);
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         const TestContext mixed(model), plain(model);
         const std::vector<int32_t> tokens = model.tokens(14);

@@ -1,4 +1,5 @@
 // Templates, streaming, stop strings, limits, cancel.
+#include <algorithm>
 #include <string>
 
 #include "core/utf8.h"
@@ -69,19 +70,19 @@ TEST_SUITE_BEGIN("generate");
 
 TEST_CASE("one context, two contexts and a second run say the same") {
     TestEngine engine;
-    for (const char * name : {"llama-a", "gemma3-a", "falcon-h1-a", "qwen3next-b", "qwen35-a", "mamba2-a"}) {
-        CAPTURE(name);
+    for (const char * name : {"llama-a", "gemma3-a", "falcon-h1-a", "qwen3next-b", "qwen35-a", "mamba-a"}) {
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         const TestContext one(model), prefill(model), decode(model);
         for (float temperature : {0.0f, 1.2f}) {
             const TestSampler sampler(engine, temperature, 42);
             const std::vector<int32_t> prompt = model.tokens(19);
             const Generated single = generate(one, one, sampler, prompt, 24);
-            REQUIRE_MESSAGE(single.status == SYRINX_OK, syrinx_last_error(one.handle));
+            REQUIRE_MESSAGE(single.status == SYRINX_OK, std::string(syrinx_last_error(one.handle)));
             CHECK(single.result.n_prompt == 19);
             CHECK(single.result.handover_bytes == 0);
             const Generated dual = generate(prefill, decode, sampler, prompt, 24);
-            REQUIRE_MESSAGE(dual.status == SYRINX_OK, syrinx_last_error(decode.handle));
+            REQUIRE_MESSAGE(dual.status == SYRINX_OK, std::string(syrinx_last_error(decode.handle)));
             CHECK(dual.result.handover_bytes > 0);
             CHECK(dual.tokens == single.tokens);
             CHECK(dual.text == single.text);
@@ -164,7 +165,7 @@ TEST_CASE("the chat template is the model's own, and user text cannot spell its 
         const syrinx_status status =
             syrinx_apply_chat_template(model.handle, messages.data(), static_cast<int32_t>(messages.size()), prompt,
                                        text, &size, tokens.data(), &n);
-        REQUIRE_MESSAGE(status == SYRINX_OK, syrinx_last_error(model.handle));
+        REQUIRE_MESSAGE(status == SYRINX_OK, std::string(syrinx_last_error(model.handle)));
         tokens.resize(static_cast<size_t>(n));
         return std::make_pair(std::string(text), tokens);
     };

@@ -71,7 +71,9 @@ std::string random_pieces(Pcg32 & random, const std::vector<std::string> & piece
 
 }  // namespace
 
-TEST_CASE("text stream: gives the text before the leftmost stop string, at once, however the bytes are cut") {
+TEST_SUITE_BEGIN("text_stream");
+
+TEST_CASE("gives the text before the leftmost stop string, at once, however the bytes are cut") {
     Pcg32 random(3);
     const std::vector<std::string> sound = {"a", "b", "a", "b", "é", "è", "😀", kReplacement};
     const std::vector<std::string> bytes = {"a", "b", "a", "b", "é", "è", "😀", "\xC3", "\xF0\x9F", "\xFF"};
@@ -107,7 +109,7 @@ TEST_CASE("text stream: gives the text before the leftmost stop string, at once,
     CHECK(n_ended > 5000);
 }
 
-TEST_CASE("text stream: a beginning of a stop string that comes to nothing is given out") {
+TEST_CASE("a beginning of a stop string that comes to nothing is given out") {
     Sink sink;
     TextStream stream({"\n\nUser:"}, std::ref(sink));
     CHECK(push(stream, "Hi\n") == StreamStatus::kContinue);
@@ -132,7 +134,7 @@ TEST_CASE("text stream: a beginning of a stop string that comes to nothing is gi
     }
 }
 
-TEST_CASE("text stream: the leftmost stop string wins, also when another is complete before it") {
+TEST_CASE("the leftmost stop string wins, also when another is complete before it") {
     for (const bool left_completes : {true, false}) {
         Sink sink;
         TextStream stream({"bc", "abcd"}, std::ref(sink));
@@ -148,7 +150,7 @@ TEST_CASE("text stream: the leftmost stop string wins, also when another is comp
     CHECK(sink.text == "xa");
 }
 
-TEST_CASE("text stream: a stop string may contain what invalid bytes become, and complete at the end") {
+TEST_CASE("a stop string may contain what invalid bytes become, and complete at the end") {
     Sink sink;
     TextStream stream({std::string("x") + kReplacement}, std::ref(sink));
     CHECK(push(stream, "ax\xE2\x82") == StreamStatus::kContinue);
@@ -157,7 +159,7 @@ TEST_CASE("text stream: a stop string may contain what invalid bytes become, and
     CHECK(sink.text == "a");
 }
 
-TEST_CASE("text stream: the sink cancels") {
+TEST_CASE("the sink cancels") {
     Sink sink;
     sink.cancel_at = 2;
     TextStream stream({"stop"}, std::ref(sink));
@@ -181,7 +183,7 @@ TEST_CASE("text stream: the sink cancels") {
     }
 }
 
-TEST_CASE("text stream: works without a sink and without stop strings") {
+TEST_CASE("works without a sink and without stop strings") {
     TextStream silent({"b"}, nullptr);
     CHECK(push(silent, "a") == StreamStatus::kContinue);
     CHECK(push(silent, "b") == StreamStatus::kStopped);
@@ -193,7 +195,7 @@ TEST_CASE("text stream: works without a sink and without stop strings") {
     CHECK(sink.text == "all of it");
 }
 
-TEST_CASE("text stream: refuses stop strings that cannot be matched") {
+TEST_CASE("refuses stop strings that cannot be matched") {
     const auto text_of = [](std::vector<std::string> stops) -> std::string {
         try {
             TextStream stream(std::move(stops), nullptr);
@@ -207,3 +209,5 @@ TEST_CASE("text stream: refuses stop strings that cannot be matched") {
     CHECK(text_of({"a", "b", "c\xC3"}) == "stop string 2 is not UTF-8 from its byte 1 on");
     CHECK(text_of({"a", "é"}) == "accepted");
 }
+
+TEST_SUITE_END();

@@ -168,7 +168,7 @@ TEST_CASE("contexts of one model run side by side, and errors stay with their ha
 TEST_CASE("several threads of computation change nothing but the time") {
     TestEngine engine;
     for (const char * name : {"llama-a", "qwen3next-a"}) {
-        CAPTURE(name);
+        CAPTURE(std::string(name));
         const TestModel model(engine, tiny(name));
         const TestContext one(model);
         syrinx_context_params params = test_params();

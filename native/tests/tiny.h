@@ -37,7 +37,7 @@ struct TestEngine {
 struct TestModel {
     TestModel(const TestEngine & engine, const std::string & path) {
         const syrinx_status status = syrinx_model_open(engine.handle, path.c_str(), nullptr, &handle);
-        REQUIRE_MESSAGE(status == SYRINX_OK, path << ": " << syrinx_last_error(engine.handle));
+        REQUIRE_MESSAGE(status == SYRINX_OK, path << ": " << std::string(syrinx_last_error(engine.handle)));
         facts.struct_size = sizeof facts;
         REQUIRE(syrinx_model_get_facts(handle, &facts) == SYRINX_OK);
     }
@@ -81,13 +81,13 @@ struct TestContext {
     explicit TestContext(const TestModel & model, const syrinx_context_params & params = test_params())
         : facts(model.facts) {
         const syrinx_status status = syrinx_context_open(model.handle, &params, &handle);
-        REQUIRE_MESSAGE(status == SYRINX_OK, syrinx_last_error(model.handle));
+        REQUIRE_MESSAGE(status == SYRINX_OK, std::string(syrinx_last_error(model.handle)));
     }
     ~TestContext() { syrinx_context_close(handle); }
     TestContext(const TestContext &) = delete;
 
     void require(syrinx_status status) const {
-        REQUIRE_MESSAGE(status == SYRINX_OK, syrinx_status_name(status) << ": " << syrinx_last_error(handle));
+        REQUIRE_MESSAGE(status == SYRINX_OK, std::string(syrinx_status_name(status)) << ": " << std::string(syrinx_last_error(handle)));
     }
     // Logits of the last row.
     std::vector<float> prefill(const std::vector<int32_t> & tokens) const {

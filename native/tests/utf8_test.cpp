@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/random.h"
 
@@ -61,7 +62,9 @@ std::string repair(const std::string & bytes, size_t longest, Pcg32 & random) {
 
 }  // namespace
 
-TEST_CASE("utf8: agrees with Python's decoder, however the bytes are cut") {
+TEST_SUITE_BEGIN("utf8");
+
+TEST_CASE("agrees with Python's decoder, however the bytes are cut") {
     Pcg32 random(1);
     for (const Case & c : kCases) {
         CAPTURE(c.bytes);
@@ -77,7 +80,7 @@ TEST_CASE("utf8: agrees with Python's decoder, however the bytes are cut") {
     }
 }
 
-TEST_CASE("utf8: every character passes, every surrogate and everything above U+10FFFF does not") {
+TEST_CASE("every character passes, every surrogate and everything above U+10FFFF does not") {
     Pcg32 random(2);
     for (uint32_t code = 0; code < 0x110800; ++code) {
         const std::string bytes = encode(code);
@@ -90,7 +93,7 @@ TEST_CASE("utf8: every character passes, every surrogate and everything above U+
     }
 }
 
-TEST_CASE("utf8: an error is reported by the byte that proves it, a cut character not before the end") {
+TEST_CASE("an error is reported by the byte that proves it, a cut character not before the end") {
     Utf8Repairer repairer;
     std::string out;
     const auto push = [&](const char * bytes) {
@@ -115,10 +118,20 @@ TEST_CASE("utf8: an error is reported by the byte that proves it, a cut characte
     CHECK(push("\x80") == kReplacement);
 }
 
-TEST_CASE("utf8: empty text, and NUL bytes, are sound") {
+TEST_CASE("nothing is read beyond the end") {
+    size_t first_bad = 99;
+    CHECK_FALSE(is_valid_utf8("a\u00e9", 2, &first_bad));
+    CHECK(first_bad == 1);
+    const std::vector<char> cut = {'\xF0', '\x9F'};
+    CHECK_FALSE(is_valid_utf8(cut.data(), cut.size()));
+}
+
+TEST_CASE("empty text, and NUL bytes, are sound") {
     size_t first_bad = 99;
     CHECK(is_valid_utf8(nullptr, 0, &first_bad));
     CHECK(first_bad == 0);
     CHECK(is_valid_utf8("a\0b", 3, &first_bad));
     CHECK(first_bad == 3);
 }
+
+TEST_SUITE_END();

@@ -4,7 +4,7 @@
 Json run_info(int argc, char ** argv) {
     const Args args(argc, argv, session_options, {});
     const Engine engine;
-    const Model model(engine, args, /*vocab_only=*/false);
+    const Model model(engine, args);
     Json out = {{"schema", 1}};
     out.update(model.facts());
     out["load_ms"] = model.load_ms;

@@ -62,7 +62,7 @@ static int32_t on_progress(const char * stage, float fraction, void *) {
     return 0;
 }
 
-Model::Model(const Engine & engine, const Args & args, bool vocab_only) {
+Model::Model(const Engine & engine, const Args & args) {
     log_threshold = args.integer("verbosity", SYRINX_LOG_WARN);
     const std::string device = args.text("device");
     syrinx_model_params params;
@@ -71,7 +71,6 @@ Model::Model(const Engine & engine, const Args & args, bool vocab_only) {
     params.n_gpu_layers = args.integer("gpu-layers", params.n_gpu_layers);
     params.use_mmap = args.integer("mmap", params.use_mmap);
     params.use_repack = args.integer("repack", params.use_repack);
-    params.vocab_only = vocab_only;
     params.progress = isatty(STDERR_FILENO) ? on_progress : nullptr;
     const double start = now_ms();
     check(syrinx_model_open(engine.handle, args.model().c_str(), &params, &handle), engine.handle);

@@ -31,7 +31,7 @@ struct Engine {
 };
 
 struct Model {
-    Model(const Engine & engine, const Args & args, bool vocab_only = false);
+    Model(const Engine & engine, const Args & args);
     ~Model() { syrinx_model_close(handle); }
     Model(const Model &) = delete;
     Model & operator=(const Model &) = delete;

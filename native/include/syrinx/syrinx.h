@@ -61,7 +61,7 @@ typedef struct syrinx_context syrinx_context;  // one sequence: KV cache and rec
 typedef struct syrinx_sampler syrinx_sampler;  // logits -> token, with its random state
 
 // A short name such as "SYRINX_ERR_BUSY". Static storage; never NULL.
-SYRINX_API const char * syrinx_status_name(syrinx_status status);
+SYRINX_API const char * syrinx_status_name(int32_t status);
 
 // Library version "major.minor.patch+llama.cpp-commit". Static storage.
 SYRINX_API const char * syrinx_version(void);
@@ -108,7 +108,6 @@ typedef struct syrinx_model_params {
     int32_t use_mmap;         // 1 maps the file (contexts and processes share one copy); 0 reads it
     int32_t use_repack;       // 1 lets the CPU backend keep quantized weights in a faster layout (a copy, not mapped)
     int32_t check_tensors;    // 1 scans the weights for invalid values while loading
-    int32_t vocab_only;       // 1 loads metadata and vocabulary, no weights: facts and text, no contexts
     syrinx_progress_callback progress;  // may be NULL
     void * progress_user_data;
 } syrinx_model_params;
@@ -220,7 +219,7 @@ typedef struct syrinx_context_params {
     int32_t n_threads;         // for single rows; 0 is the machine's hardware threads, at most 4
     int32_t n_threads_batch;   // for several rows; 0 as n_threads
     int32_t poll;              // how eagerly idle threads wait for work: 0 sleep at once .. 100 spin
-    syrinx_kv_type type_k, type_v;
+    int32_t type_k, type_v;    // syrinx_kv_type
     int32_t flash_attention;   // 1 on, 0 off. Decides the layout of V. A quantized V needs 1.
     int32_t full_swa;          // 1 keeps the whole sequence of sliding-window layers (needed to rewind)
     int32_t embeds_are_scaled; // 1: the caller's embedding rows carry the model's multiplier (see embedding_scale).

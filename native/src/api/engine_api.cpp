@@ -3,7 +3,7 @@
 
 using namespace syrinx;
 
-const char * syrinx_status_name(syrinx_status status) {
+const char * syrinx_status_name(int32_t status) {
     switch (status) {
         case SYRINX_OK:                   return "SYRINX_OK";
         case SYRINX_ERR_INVALID_ARGUMENT: return "SYRINX_ERR_INVALID_ARGUMENT";

@@ -19,7 +19,7 @@ constexpr int32_t kDefaultMaxCtx = 8192;   // a model trained for 128k positions
 constexpr int32_t kDefaultMaxThreads = 4;  // more than a phone's big cores collapses throughput
 constexpr llama_seq_id kSequence = 0;
 
-ggml_type to_ggml(syrinx_kv_type type, const char * option) {
+ggml_type to_ggml(int32_t type, const char * option) {
     switch (type) {
         case SYRINX_KV_F16:  return GGML_TYPE_F16;
         case SYRINX_KV_F32:  return GGML_TYPE_F32;
@@ -27,7 +27,7 @@ ggml_type to_ggml(syrinx_kv_type type, const char * option) {
         case SYRINX_KV_Q8_0: return GGML_TYPE_Q8_0;
         case SYRINX_KV_Q4_0: return GGML_TYPE_Q4_0;
     }
-    fail(SYRINX_ERR_INVALID_ARGUMENT, "%s: %d is no KV cache type", option, static_cast<int>(type));
+    fail(SYRINX_ERR_INVALID_ARGUMENT, "%s: %d is no KV cache type", option, type);
 }
 
 void require_range(const char * option, int64_t value, int64_t low, int64_t high) {
@@ -95,10 +95,6 @@ ggml_threadpool * make_pool(int32_t n_threads, int32_t poll) {
 
 Context::Context(std::shared_ptr<Model> model, const syrinx_context_params & params)
     : model_(std::move(model)), params_(resolve(params, *model_)) {
-    if (!model_->has_weights()) {
-        fail(SYRINX_ERR_UNSUPPORTED, "'%s' was opened with vocab_only: it has no weights to compute with",
-             model_->path().c_str());
-    }
     llama_context_params p = to_llama(params_);
     p.cb_eval = on_node_c;
     p.cb_eval_user_data = this;

@@ -79,7 +79,6 @@ llama_model_params to_llama(const syrinx_model_params & params, ggml_backend_dev
     out.load_mode = params.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
     out.use_extra_bufts = params.use_repack != 0;
     out.check_tensors = params.check_tensors != 0;
-    out.vocab_only = params.vocab_only != 0;
     out.progress_callback = on_load_progress;
     out.progress_callback_user_data = &progress;
     return out;
@@ -93,7 +92,6 @@ std::shared_ptr<Model> Model::open(const std::string & path, const syrinx_model_
     self->file_ = check_gguf(path);
     self->path_ = path;
     self->device_ = params.device && params.device[0] ? params.device : "CPU";
-    self->has_weights_ = !params.vocab_only;
 
     start_runtime();
     ggml_backend_dev_t devices[2] = {find_device(self->device_), nullptr};

@@ -30,7 +30,6 @@ public:
     const llama_vocab * vocab() const { return vocab_; }
     const std::string & path() const { return path_; }
     const std::string & device() const { return device_; }  // that holds the weights; "CPU" for none other
-    bool has_weights() const { return has_weights_; }
     const syrinx_model_facts & facts() const { return facts_; }
     const GgufSummary & file() const { return file_; }
 
@@ -49,7 +48,6 @@ private:
 
     std::string path_;
     std::string device_;
-    bool has_weights_ = false;
     GgufSummary file_;
     llama_model * model_ = nullptr;
     const llama_vocab * vocab_ = nullptr;

@@ -94,10 +94,7 @@ void require_compatible(const BlobHeader & from, const Context & context) {
     const bool windowed = context.model().facts().n_swa > 0;
     if (windowed) {
         require_equal("full_swa", from.full_swa, to.full_swa);
-    }
-    if (windowed && !to.full_swa && from.n_batch > to.n_batch) {
-        fail(SYRINX_ERR_INCOMPATIBLE, "n_batch is %d here and was %d: a sliding-window cache holds the window plus a "
-             "batch, so the receiving context needs at least the same n_batch", to.n_batch, from.n_batch);
+        require_equal("n_batch (a sliding-window cache holds the window plus a batch)", from.n_batch, to.n_batch);
     }
     if (from.n_past > context.n_ctx()) {
         fail(SYRINX_ERR_INCOMPATIBLE, "the state holds %d positions, this context only %d", from.n_past,
@@ -143,6 +140,8 @@ void Context::load_state(const uint8_t * blob, size_t size) {
     require_compatible(header, *this);
     ErrorCapture errors;
     AbortGuard guard;
+    // An empty cache fills from its first cell, so that attention sums in the same order as in the sending context.
+    reset();
     const size_t read = llama_state_seq_set_data(context_, blob + sizeof header, header.payload_bytes, kSequence);
     if (read != header.payload_bytes) {
         reset();

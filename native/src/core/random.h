@@ -38,4 +38,14 @@ private:
     uint64_t increment_;
 };
 
+// floor(a * b / 2^64), without a 128-bit type: not every target's compiler has one.
+inline uint64_t multiply_high(uint64_t a, uint64_t b) {
+    const uint64_t a_low = a & 0xffffffffu, a_high = a >> 32u;
+    const uint64_t b_low = b & 0xffffffffu, b_high = b >> 32u;
+    const uint64_t low = (a_low * b_low) >> 32u;
+    const uint64_t middle = a_high * b_low + low;
+    const uint64_t middle2 = a_low * b_high + (middle & 0xffffffffu);
+    return a_high * b_high + (middle >> 32u) + (middle2 >> 32u);
+}
+
 }  // namespace syrinx

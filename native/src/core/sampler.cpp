@@ -10,7 +10,7 @@
 #include "core/error.h"
 
 #if defined(__FAST_MATH__)
-#    error "sampler.cpp promises the same token on every target: compile it without -ffast-math"
+#  error "sampler.cpp promises the same token on every target: compile it without -ffast-math"
 #endif
 static_assert(std::numeric_limits<double>::is_iec559 && FLT_EVAL_METHOD == 0,
               "sampler.cpp needs IEEE doubles without excess precision");
@@ -44,16 +44,6 @@ double exp_portable(double x) {
 }
 
 namespace {
-
-// floor(a * b / 2^64), without a 128-bit type: not every target's compiler has one.
-uint64_t multiply_high(uint64_t a, uint64_t b) {
-    const uint64_t a_low = a & 0xffffffffu, a_high = a >> 32u;
-    const uint64_t b_low = b & 0xffffffffu, b_high = b >> 32u;
-    const uint64_t low = (a_low * b_low) >> 32u;
-    const uint64_t middle = a_high * b_low + low;
-    const uint64_t middle2 = a_low * b_high + (middle & 0xffffffffu);
-    return a_high * b_high + (middle >> 32u) + (middle2 >> 32u);
-}
 
 void check_params(const syrinx_sampler_params & p) {
     const syrinx_status bad = SYRINX_ERR_INVALID_ARGUMENT;
@@ -244,6 +234,7 @@ void Sampler::apply_top_p() {
 // Finds where the running sum of probabilities, from the lowest score up, passes 1 - top_p, by selection as in
 // quickselect: each round splits the undecided scores at a pivot and goes on in the part that holds the boundary. A run
 // of equal scores is summed one by one as a sort would, so that a row of ties ends where Hugging Face's does to the bit.
+// (Where different scores sum to within 1e-15 of the limit, the order of summation decides, there as here.)
 Sampler::Boundary Sampler::find_boundary() {
     const double limit = 1.0 - static_cast<double>(params_.top_p);
     const double total = sum_weights();
@@ -255,7 +246,7 @@ Sampler::Boundary Sampler::find_boundary() {
     const auto drop = [&](auto condition) {
         undecided_.erase(std::remove_if(undecided_.begin(), undecided_.end(), condition), undecided_.end());
     };
-    Pcg32 pivots(0);  // no input is slow on purpose; the choice does not change the result
+    Pcg32 pivots(0);   // no input is slow on purpose; the choice does not change the result
     double sum = 0.0;  // of all that is decided to go
     Boundary lowest_kept{-1.0, 0};
     bool any_kept = false;
@@ -283,7 +274,7 @@ Sampler::Boundary Sampler::find_boundary() {
             }
         }
         drop([&](const Candidate & c) { return c.score <= pivot; });
-        if (undecided_.empty()) {
+        if (undecided_.empty()) {  // with some kept: rounding, for the parts were summed in another order
             return any_kept ? lowest_kept : Boundary{pivot, ties - 1};
         }
     }

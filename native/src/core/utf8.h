@@ -29,8 +29,8 @@ private:
 
     char pending_[4] = {};
     size_t n_pending_ = 0;
-    size_t n_missing_ = 0;        // bytes that the pending character still needs
-    uint8_t lowest_ = 0x80;       // range of the next one
+    size_t n_missing_ = 0;   // bytes that the pending character still needs
+    uint8_t lowest_ = 0x80;  // range of the next one
     uint8_t highest_ = 0xBF;
 };
 

@@ -38,7 +38,7 @@ TextStream::Stop TextStream::make_stop(std::string text, size_t index) {
 bool TextStream::advance(Stop & stop, char byte) {
     size_t & n = stop.n_matched;
     if (n == stop.text.size()) {
-        n = stop.fallback[n - 1];
+        n = 0;  // it was found: one that overlaps it lies further right and does not matter
     }
     while (n > 0 && byte != stop.text[n]) {
         n = stop.fallback[n - 1];

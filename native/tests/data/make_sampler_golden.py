@@ -51,8 +51,8 @@ CASES = (
     Case(1.5, 0, 0.95, 1.2, 16, 7, 1024, 60),
     Case(0.05, 0, 0.999, 0.8, 4, 8, 200, 60),
     Case(30.0, 2, 0.5, 1.0, 0, 9, 500, 60),
-    Case(0.8, 0, 0.9, 1.1, 64, 10, 151936, 8),
-    Case(1.0, 40, 1.0, 1.0, 0, 11, 151936, 8),
+    Case(0.8, 0, 0.9, 1.1, 64, 10, 151936, 4),
+    Case(1.0, 40, 1.0, 1.0, 0, 11, 151936, 4),
 )
 
 
@@ -67,7 +67,8 @@ def make_logits(random: Pcg32, n: int) -> list[float]:
 
 def find_kept(scores: Sequence[float], case: Case) -> list[int]:
     """Ids that top-k and top-p leave, ascending."""
-    ids = sorted(range(len(scores)), key=lambda i: scores[i])  # stable: among equals the lower id comes first
+    ids = [i for i in range(len(scores)) if scores[i] > -math.inf]
+    ids.sort(key=lambda i: scores[i])  # stable: among equals the lower id comes first
     if 0 < case.top_k < len(ids):
         kth = scores[ids[-case.top_k]]
         ids = [i for i in ids if scores[i] >= kth]
@@ -99,7 +100,7 @@ def draw(logits: Sequence[float], history: Sequence[int], case: Case, random: Pc
         scale /= 2
     quanta = [max(1, math.trunc(weight * scale)) for weight in weights]
     left = ((random.next() << 32 | random.next()) * sum(quanta)) >> 64
-    for token, quantum in zip(ids, quanta):
+    for token, quantum in zip(ids, quanta, strict=True):
         if left < quantum:
             return token
         left -= quantum
@@ -114,7 +115,7 @@ def run_case(case: Case) -> list[int]:
     return tokens
 
 
-def main() -> None:
+def render() -> str:
     lines = [
         "// Written by make_sampler_golden.py. temperature, top_k, top_p, repetition_penalty, penalty_window, seed, n,",
         "// and the tokens drawn, each put into the history. Logits: make_logits there, from PCG32 (seed, stream 1).",
@@ -123,7 +124,11 @@ def main() -> None:
         numbers = f"{case.temperature}f, {case.top_k}, {case.top_p}f, {case.repetition_penalty}f, {case.penalty_window}"
         tokens = ", ".join(map(str, run_case(case)))
         lines.append(f"{{{numbers}, {case.seed}u, {case.n}, {{{tokens}}}}},")
-    (Path(__file__).parent / "sampler_golden.inc").write_text("\n".join(lines) + "\n", encoding="ascii")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    (Path(__file__).parent / "sampler_golden.inc").write_text(render(), encoding="ascii")
 
 
 if __name__ == "__main__":
