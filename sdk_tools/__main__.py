@@ -1,0 +1,102 @@
+"""The entry point, and the only place that exits: every failure becomes a message and an exit code here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+
+import click
+
+from sdk_tools.errors import Cancelled, InternalError, SyrinxError, UsageError
+from sdk_tools.paths import cache_dir
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits the process."""
+    signal.signal(signal.SIGTERM, _on_terminate)
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs the command line; returns the exit code."""
+    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    try:
+        return _run_commands(arguments)
+    except SyrinxError as error:
+        return _report(error, as_json="--json" in words)
+    except KeyboardInterrupt:
+        return _report(Cancelled(), as_json="--json" in words)
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`): nothing is left to say, and nobody to say it to.
+        # Python would flush once more at exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
+
+
+def _run_commands(arguments: list[str]) -> int:
+    from sdk_tools.cli.app import app
+
+    # Not app.main(): click would turn some failures into its own exits.
+    try:
+        with app.make_context("python -m sdk_tools", list(arguments)) as context:
+            result = app.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:  # of --help and --version
+        sys.stdout.flush()
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return UsageError.exit_code
+    except (click.Abort, EOFError) as error:
+        raise Cancelled() from error
+    except click.ClickException as error:
+        raise _as_usage_error(error) from error
+    return result if isinstance(result, int) else 0
+
+
+def _as_usage_error(error: click.ClickException) -> UsageError:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path if context else "python -m sdk_tools"
+    return UsageError(error.format_message(), f"See `{command} --help`.")
+
+
+def _report(error: SyrinxError, *, as_json: bool) -> int:
+    from sdk_tools.cli.output import print_json
+
+    if as_json:
+        print_json(error.to_json())
+    else:
+        prefix = "" if isinstance(error, Cancelled) else "error: "
+        sys.stderr.write(f"{prefix}{error}\n")
+    return error.exit_code
+
+
+def _save_bug(error: Exception, *, show: bool) -> InternalError:
+    text = "".join(traceback.format_exception(error))
+    what = f"An unexpected {type(error).__name__}: {error}"
+    if show:
+        sys.stderr.write(text)
+        return InternalError(what, "This is a bug: please report it, with the traceback above.")
+    path = cache_dir() / "logs" / f"{time.strftime('%Y%m%d-%H%M%S')}-internal-error.txt"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{sys.argv}\n\n{text}")
+    except OSError:
+        return InternalError(what, "This is a bug: run again with `--debug` first, and report the traceback.")
+    return InternalError(what, f"This is a bug: please report it, with the traceback in {path}.")
+
+
+def _on_terminate(_signal: int, _frame: FrameType | None) -> None:
+    # As Ctrl-C: children are ended and temporary files removed on the way out.
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""What a command prints: results on standard output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def print_json(value: object) -> None:
+    """One object on standard output. NaN and infinities are not JSON: ValueError."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on standard output, as wide as the terminal, or as its content when it goes to a file."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    if title:
+        console.print(Text(title, style="bold"))
+    table = Table()
+    # As Text, because in a plain string rich takes "[...]" for markup.
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    console.print(table)
+
+
+def format_bytes(count: float) -> str:
+    """1536 -> "1.5 KiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
