@@ -7,9 +7,10 @@
 
 namespace {
 
-const char * const all_models[] = {"llama-a",     "llama-b",     "qwen3-a",  "qwen3-b",  "qwen3-none", "gemma3-a",
-                                   "gemma3-b",    "falcon-h1-a", "falcon-h1-b", "qwen3next-a", "qwen3next-b",
-                                   "qwen35-a",    "qwen35-b",    "qwen2vl-a", "qwen2vl-b", "mamba-a", "mamba-b", "qwen3vl-a", "qwen3vl-b", "starcoder2-a", "starcoder2-b"};
+const char * const all_models[] = {
+    "llama-a",     "llama-b",     "qwen3-a",     "qwen3-b",     "qwen3-none", "gemma3-a",     "gemma3-b",
+    "falcon-h1-a", "falcon-h1-b", "qwen3next-a", "qwen3next-b", "qwen35-a",   "qwen35-b",     "qwen2vl-a",
+    "qwen2vl-b",   "mamba-a",     "mamba-b",     "qwen3vl-a",   "qwen3vl-b",  "starcoder2-a", "starcoder2-b"};
 
 struct Rows {
     std::vector<float> hidden, logits;
@@ -81,7 +82,8 @@ TEST_CASE("any chunking gives the same rows") {
         syrinx_context_params params = test_params();
         params.n_batch = 5;
         const TestContext small(model, params);
-        CHECK(max_abs_difference(expected.logits, prefill_all(model, small, tokens, 37, true).logits) <= tolerance * scale);
+        CHECK(max_abs_difference(expected.logits, prefill_all(model, small, tokens, 37, true).logits) <=
+              tolerance * scale);
         // One with room for few results computes in smaller batches.
         params = test_params();
         params.n_outputs = 3;

@@ -87,7 +87,8 @@ struct TestContext {
     TestContext(const TestContext &) = delete;
 
     void require(syrinx_status status) const {
-        REQUIRE_MESSAGE(status == SYRINX_OK, std::string(syrinx_status_name(status)) << ": " << std::string(syrinx_last_error(handle)));
+        REQUIRE_MESSAGE(status == SYRINX_OK, std::string(syrinx_status_name(status))
+                                                 << ": " << std::string(syrinx_last_error(handle)));
     }
     // Logits of the last row.
     std::vector<float> prefill(const std::vector<int32_t> & tokens) const {

@@ -46,7 +46,8 @@ std::vector<std::string> Args::all(const std::string & name) const {
 }
 
 // Runs a strto* function over a whole option value.
-template <class F> static auto number(const std::string & name, const std::string & value, F && parse) {
+template <class F>
+static auto number(const std::string & name, const std::string & value, F && parse) {
     char * end = nullptr;
     errno = 0;
     const auto result = parse(value.c_str(), &end);

@@ -40,11 +40,10 @@ void prefill_all(const Model & model, const Context & context, const std::vector
         std::vector<int32_t> wanted(static_cast<size_t>(count));
         std::iota(wanted.begin(), wanted.end(), 0);
         const size_t offset = static_cast<size_t>(begin);
-        const syrinx_status status =
-            embeds ? syrinx_prefill_embeds(context.handle, rows.data() + width * offset, count, wanted.data(), count,
-                                           nullptr, nullptr)
-                   : syrinx_prefill_tokens(context.handle, tokens.data() + offset, count, wanted.data(), count, nullptr,
-                                           nullptr);
+        const syrinx_status status = embeds ? syrinx_prefill_embeds(context.handle, rows.data() + width * offset, count,
+                                                                    wanted.data(), count, nullptr, nullptr)
+                                            : syrinx_prefill_tokens(context.handle, tokens.data() + offset, count,
+                                                                    wanted.data(), count, nullptr, nullptr);
         check(status, context.handle);
     }
 }

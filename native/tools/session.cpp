@@ -8,8 +8,8 @@
 
 #include <unistd.h>
 
-const std::vector<std::string> session_options = {"device", "gpu-layers", "threads",         "threads-batch", "poll",
-                                                  "ctx",    "batch",      "kv", "flash-attention", "mmap",
+const std::vector<std::string> session_options = {"device", "gpu-layers", "threads", "threads-batch",   "poll",
+                                                  "ctx",    "batch",      "kv",      "flash-attention", "mmap",
                                                   "repack", "verbosity"};
 
 void check(syrinx_status status, const void * handle) {
@@ -34,7 +34,8 @@ Engine::Engine() {
 }
 
 // Calls a sizing function twice: for the size, then for the text.
-template <class F> static std::string sized_text(const void * handle, F && get) {
+template <class F>
+static std::string sized_text(const void * handle, F && get) {
     size_t size = 0;
     check(get(nullptr, &size), handle);
     std::string text(size, '\0');
@@ -43,7 +44,8 @@ template <class F> static std::string sized_text(const void * handle, F && get) 
     return text;
 }
 
-template <class F> static std::vector<int32_t> sized_tokens(const void * handle, F && get) {
+template <class F>
+static std::vector<int32_t> sized_tokens(const void * handle, F && get) {
     int32_t n = 0;
     check(get(nullptr, &n), handle);
     std::vector<int32_t> tokens(static_cast<size_t>(n));

@@ -37,26 +37,26 @@ extern "C" {
 #define SYRINX_ABI_VERSION 1
 
 typedef enum syrinx_status {
-    SYRINX_OK                   = 0,
-    SYRINX_ERR_INVALID_ARGUMENT = 1,   // an argument or option is out of range, NULL, or contradicts another
-    SYRINX_ERR_NOT_FOUND        = 2,   // no such file
-    SYRINX_ERR_IO               = 3,   // reading or writing a file failed
-    SYRINX_ERR_BAD_MODEL        = 4,   // the file is not a model, or is damaged
-    SYRINX_ERR_UNSUPPORTED      = 5,   // a sound request this model, build or backend cannot serve
-    SYRINX_ERR_OUT_OF_MEMORY    = 6,
-    SYRINX_ERR_CONTEXT_FULL     = 7,   // more positions than n_ctx holds
-    SYRINX_ERR_CANCELLED        = 8,   // by syrinx_context_cancel, a callback, or close
-    SYRINX_ERR_BAD_STATE        = 9,   // a sequence state is damaged, truncated or not one of ours
-    SYRINX_ERR_INCOMPATIBLE     = 10,  // a sound sequence state, for a context with other settings or weights
-    SYRINX_ERR_BUSY             = 11,  // another thread is inside a call on this handle
-    SYRINX_ERR_CLOSED           = 12,  // the handle is closed, or was never one of this kind
-    SYRINX_ERR_ABI              = 13,  // header and library differ in SYRINX_ABI_VERSION
+    SYRINX_OK = 0,
+    SYRINX_ERR_INVALID_ARGUMENT = 1,  // an argument or option is out of range, NULL, or contradicts another
+    SYRINX_ERR_NOT_FOUND = 2,         // no such file
+    SYRINX_ERR_IO = 3,                // reading or writing a file failed
+    SYRINX_ERR_BAD_MODEL = 4,         // the file is not a model, or is damaged
+    SYRINX_ERR_UNSUPPORTED = 5,       // a sound request this model, build or backend cannot serve
+    SYRINX_ERR_OUT_OF_MEMORY = 6,
+    SYRINX_ERR_CONTEXT_FULL = 7,       // more positions than n_ctx holds
+    SYRINX_ERR_CANCELLED = 8,          // by syrinx_context_cancel, a callback, or close
+    SYRINX_ERR_BAD_STATE = 9,          // a sequence state is damaged, truncated or not one of ours
+    SYRINX_ERR_INCOMPATIBLE = 10,      // a sound sequence state, for a context with other settings or weights
+    SYRINX_ERR_BUSY = 11,              // another thread is inside a call on this handle
+    SYRINX_ERR_CLOSED = 12,            // the handle is closed, or was never one of this kind
+    SYRINX_ERR_ABI = 13,               // header and library differ in SYRINX_ABI_VERSION
     SYRINX_ERR_BUFFER_TOO_SMALL = 14,  // the needed size was written to the size argument
-    SYRINX_ERR_INTERNAL         = 15   // a bug of ours or of llama.cpp's; the text says where
+    SYRINX_ERR_INTERNAL = 15           // a bug of ours or of llama.cpp's; the text says where
 } syrinx_status;
 
-typedef struct syrinx_engine  syrinx_engine;   // log sink and error text for everything opened through it
-typedef struct syrinx_model   syrinx_model;    // weights and vocabulary, on one device; shared by its contexts
+typedef struct syrinx_engine syrinx_engine;    // log sink and error text for everything opened through it
+typedef struct syrinx_model syrinx_model;      // weights and vocabulary, on one device; shared by its contexts
 typedef struct syrinx_context syrinx_context;  // one sequence: KV cache and recurrent state, and a compute placement
 typedef struct syrinx_sampler syrinx_sampler;  // logits -> token, with its random state
 
@@ -77,7 +77,10 @@ SYRINX_API const char * syrinx_last_error(const void * handle);
 // ---------------------------------------------------------------------------------------------------------- engine
 
 typedef enum syrinx_log_level {
-    SYRINX_LOG_DEBUG = 0, SYRINX_LOG_INFO = 1, SYRINX_LOG_WARN = 2, SYRINX_LOG_ERROR = 3
+    SYRINX_LOG_DEBUG = 0,
+    SYRINX_LOG_INFO = 1,
+    SYRINX_LOG_WARN = 2,
+    SYRINX_LOG_ERROR = 3
 } syrinx_log_level;
 
 // Called from any thread, one whole message at a time, never concurrently. Must not call back into Syrinx.
@@ -91,7 +94,7 @@ typedef int32_t (*syrinx_progress_callback)(const char * stage, float fraction, 
 // engine created last receives its lines. `log` may be NULL (silence). Errors: ABI, INVALID_ARGUMENT, OUT_OF_MEMORY.
 SYRINX_API syrinx_status syrinx_engine_create(uint32_t abi_version, syrinx_log_callback log, void * log_user_data,
                                               syrinx_engine ** engine);
-SYRINX_API void          syrinx_engine_close(syrinx_engine * engine);
+SYRINX_API void syrinx_engine_close(syrinx_engine * engine);
 
 // Devices this build and machine can compute on, as a JSON array of
 // {"name","description","type":"cpu|gpu|igpu|accel","memory_total","memory_free"} (bytes).
@@ -102,12 +105,12 @@ SYRINX_API syrinx_status syrinx_engine_devices(syrinx_engine * engine, char * js
 // ----------------------------------------------------------------------------------------------------------- model
 
 typedef struct syrinx_model_params {
-    uint32_t struct_size;     // sizeof(syrinx_model_params), for the ABI check
-    const char * device;      // name from syrinx_engine_devices that holds the weights; NULL or "" is the CPU
-    int32_t n_gpu_layers;     // layers placed on a device other than the CPU; -1 all. Ignored for the CPU.
-    int32_t use_mmap;         // 1 maps the file (contexts and processes share one copy); 0 reads it
-    int32_t use_repack;       // 1 lets the CPU backend keep quantized weights in a faster layout (a copy, not mapped)
-    int32_t check_tensors;    // 1 scans the weights for invalid values while loading
+    uint32_t struct_size;   // sizeof(syrinx_model_params), for the ABI check
+    const char * device;    // name from syrinx_engine_devices that holds the weights; NULL or "" is the CPU
+    int32_t n_gpu_layers;   // layers placed on a device other than the CPU; -1 all. Ignored for the CPU.
+    int32_t use_mmap;       // 1 maps the file (contexts and processes share one copy); 0 reads it
+    int32_t use_repack;     // 1 lets the CPU backend keep quantized weights in a faster layout (a copy, not mapped)
+    int32_t check_tensors;  // 1 scans the weights for invalid values while loading
     syrinx_progress_callback progress;  // may be NULL
     void * progress_user_data;
 } syrinx_model_params;
@@ -121,7 +124,7 @@ SYRINX_API void syrinx_model_default_params(syrinx_model_params * params);
 SYRINX_API syrinx_status syrinx_model_open(syrinx_engine * engine, const char * path,
                                            const syrinx_model_params * params, syrinx_model ** model);
 // Contexts keep what they need of the model alive; it is freed with the last of them.
-SYRINX_API void          syrinx_model_close(syrinx_model * model);
+SYRINX_API void syrinx_model_close(syrinx_model * model);
 
 // Only the check that syrinx_model_open runs first: no weights are read, llama.cpp is not called.
 SYRINX_API syrinx_status syrinx_model_check(syrinx_engine * engine, const char * path);
@@ -133,22 +136,26 @@ typedef enum syrinx_structure {
 } syrinx_structure;
 
 typedef enum syrinx_rope {
-    SYRINX_ROPE_NONE = 0, SYRINX_ROPE_NORM = 1, SYRINX_ROPE_NEOX = 2, SYRINX_ROPE_MROPE = 3, SYRINX_ROPE_IMROPE = 4,
+    SYRINX_ROPE_NONE = 0,
+    SYRINX_ROPE_NORM = 1,
+    SYRINX_ROPE_NEOX = 2,
+    SYRINX_ROPE_MROPE = 3,
+    SYRINX_ROPE_IMROPE = 4,
     SYRINX_ROPE_VISION = 5
 } syrinx_rope;
 
 // How an embedding row must be scaled before it is given to syrinx_prefill_embeds.
 typedef enum syrinx_embedding_scale {
-    SYRINX_SCALE_NONE = 0,       // rows of the token table as they are
-    SYRINX_SCALE_TOKENS_ONLY = 1,// the graph multiplies looked-up rows by `embedding_multiplier`, but not given rows
-    SYRINX_SCALE_FOLDED = 2      // a multiplier was folded into this file's token table at conversion: rows of the
-                                 // original checkpoint lack it
+    SYRINX_SCALE_NONE = 0,         // rows of the token table as they are
+    SYRINX_SCALE_TOKENS_ONLY = 1,  // the graph multiplies looked-up rows by `embedding_multiplier`, but not given rows
+    SYRINX_SCALE_FOLDED = 2        // a multiplier was folded into this file's token table at conversion: rows of the
+                                   // original checkpoint lack it
 } syrinx_embedding_scale;
 
 typedef struct syrinx_model_facts {
-    uint32_t struct_size;       // in: sizeof(syrinx_model_facts)
-    char architecture[64];      // as the loaded model reports it, e.g. "qwen3"
-    syrinx_structure structure; // as the loaded model reports it, not from its name
+    uint32_t struct_size;        // in: sizeof(syrinx_model_facts)
+    char architecture[64];       // as the loaded model reports it, e.g. "qwen3"
+    syrinx_structure structure;  // as the loaded model reports it, not from its name
     syrinx_rope rope;
     int32_t n_layer;
     int32_t n_embd;             // width of an input embedding row
@@ -156,14 +163,14 @@ typedef struct syrinx_model_facts {
     int32_t n_head, n_head_kv;  // of the first attention layer
     int32_t n_vocab;            // width of a logits row
     int32_t n_ctx_train;
-    int32_t n_swa;              // sliding window in tokens; 0 none
-    int32_t has_tokenizer;      // 0: text functions answer UNSUPPORTED
+    int32_t n_swa;          // sliding window in tokens; 0 none
+    int32_t has_tokenizer;  // 0: text functions answer UNSUPPORTED
     int32_t has_chat_template;
     syrinx_embedding_scale embedding_scale;
-    float embedding_multiplier; // for SYRINX_SCALE_TOKENS_ONLY; else 1
+    float embedding_multiplier;  // for SYRINX_SCALE_TOKENS_ONLY; else 1
     uint64_t n_params;
-    uint64_t n_bytes;           // of tensor data
-    uint64_t fingerprint;       // XXH64 of the GGUF header and tensor table; equal files, equal number
+    uint64_t n_bytes;      // of tensor data
+    uint64_t fingerprint;  // XXH64 of the GGUF header and tensor table; equal files, equal number
 } syrinx_model_facts;
 
 SYRINX_API syrinx_status syrinx_model_get_facts(syrinx_model * model, syrinx_model_facts * facts);
@@ -190,7 +197,7 @@ SYRINX_API syrinx_status syrinx_detokenize(syrinx_model * model, const int32_t *
                                            char * text, size_t * size);
 
 typedef struct syrinx_message {
-    const char * role;     // "system", "user", "assistant"
+    const char * role;  // "system", "user", "assistant"
     const char * content;
 } syrinx_message;
 
@@ -199,31 +206,35 @@ typedef struct syrinx_message {
 // prompt with a final NUL; `tokens` as in syrinx_tokenize.
 // Errors: UNSUPPORTED (no template, or one that refuses these messages), BUFFER_TOO_SMALL, INVALID_ARGUMENT.
 SYRINX_API syrinx_status syrinx_apply_chat_template(syrinx_model * model, const syrinx_message * messages,
-                                                    int32_t n_messages, int32_t add_generation_prompt,
-                                                    char * text, size_t * text_size, int32_t * tokens, int32_t * n);
+                                                    int32_t n_messages, int32_t add_generation_prompt, char * text,
+                                                    size_t * text_size, int32_t * tokens, int32_t * n);
 
 // --------------------------------------------------------------------------------------------------------- context
 
 typedef enum syrinx_kv_type {
-    SYRINX_KV_F16 = 0, SYRINX_KV_F32 = 1, SYRINX_KV_BF16 = 2, SYRINX_KV_Q8_0 = 3, SYRINX_KV_Q4_0 = 4
+    SYRINX_KV_F16 = 0,
+    SYRINX_KV_F32 = 1,
+    SYRINX_KV_BF16 = 2,
+    SYRINX_KV_Q8_0 = 3,
+    SYRINX_KV_Q4_0 = 4
 } syrinx_kv_type;
 
 typedef struct syrinx_context_params {
-    uint32_t struct_size;      // sizeof(syrinx_context_params)
-    int32_t n_ctx;             // positions the context holds; 0 is the model's training length, at most 8192
-    int32_t n_batch;           // rows computed at once; memory grows with it. 1..n_ctx
-    int32_t n_outputs;         // of those, rows with results; memory grows with it times n_vocab. 1..n_batch. Asking
-                               // for more is no error: the rows are then computed in smaller batches
-    int32_t n_seq_max;         // layout only: this API drives sequence 0
-    int32_t kv_unified;        // layout only; both ends of a hand-over must agree
-    int32_t n_threads;         // for single rows; 0 is the machine's hardware threads, at most 4
-    int32_t n_threads_batch;   // for several rows; 0 as n_threads
-    int32_t poll;              // how eagerly idle threads wait for work: 0 sleep at once .. 100 spin
-    int32_t type_k, type_v;    // syrinx_kv_type
-    int32_t flash_attention;   // 1 on, 0 off. Decides the layout of V. A quantized V needs 1.
-    int32_t full_swa;          // 1 keeps the whole sequence of sliding-window layers (needed to rewind)
-    int32_t embeds_are_scaled; // 1: the caller's embedding rows carry the model's multiplier (see embedding_scale).
-                               // Where the model has one and this is 0, syrinx_prefill_embeds refuses.
+    uint32_t struct_size;       // sizeof(syrinx_context_params)
+    int32_t n_ctx;              // positions the context holds; 0 is the model's training length, at most 8192
+    int32_t n_batch;            // rows computed at once; memory grows with it. 1..n_ctx
+    int32_t n_outputs;          // of those, rows with results; memory grows with it times n_vocab. 1..n_batch. Asking
+                                // for more is no error: the rows are then computed in smaller batches
+    int32_t n_seq_max;          // layout only: this API drives sequence 0
+    int32_t kv_unified;         // layout only; both ends of a hand-over must agree
+    int32_t n_threads;          // for single rows; 0 is the machine's hardware threads, at most 4
+    int32_t n_threads_batch;    // for several rows; 0 as n_threads
+    int32_t poll;               // how eagerly idle threads wait for work: 0 sleep at once .. 100 spin
+    int32_t type_k, type_v;     // syrinx_kv_type
+    int32_t flash_attention;    // 1 on, 0 off. Decides the layout of V. A quantized V needs 1.
+    int32_t full_swa;           // 1 keeps the whole sequence of sliding-window layers (needed to rewind)
+    int32_t embeds_are_scaled;  // 1: the caller's embedding rows carry the model's multiplier (see embedding_scale).
+                                // Where the model has one and this is 0, syrinx_prefill_embeds refuses.
 } syrinx_context_params;
 
 SYRINX_API void syrinx_context_default_params(syrinx_context_params * params);
@@ -232,13 +243,13 @@ SYRINX_API void syrinx_context_default_params(syrinx_context_params * params);
 // Errors: INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY.
 SYRINX_API syrinx_status syrinx_context_open(syrinx_model * model, const syrinx_context_params * params,
                                              syrinx_context ** context);
-SYRINX_API void          syrinx_context_close(syrinx_context * context);
+SYRINX_API void syrinx_context_close(syrinx_context * context);
 
-SYRINX_API int32_t syrinx_context_n_embd(syrinx_context * context);      // 0 on a closed handle
+SYRINX_API int32_t syrinx_context_n_embd(syrinx_context * context);  // 0 on a closed handle
 SYRINX_API int32_t syrinx_context_n_embd_out(syrinx_context * context);
 SYRINX_API int32_t syrinx_context_n_vocab(syrinx_context * context);
 SYRINX_API int32_t syrinx_context_n_ctx(syrinx_context * context);
-SYRINX_API int32_t syrinx_context_n_past(syrinx_context * context);      // positions held
+SYRINX_API int32_t syrinx_context_n_past(syrinx_context * context);  // positions held
 
 // Forgets the sequence: the next call starts at position 0, and gives what it would give in a new context.
 SYRINX_API syrinx_status syrinx_context_reset(syrinx_context * context);
@@ -318,7 +329,7 @@ SYRINX_API void syrinx_sampler_default_params(syrinx_sampler_params * params);
 // The error text of a failed create is the engine's.
 SYRINX_API syrinx_status syrinx_sampler_create(syrinx_engine * engine, const syrinx_sampler_params * params,
                                                syrinx_sampler ** sampler);
-SYRINX_API void          syrinx_sampler_close(syrinx_sampler * sampler);
+SYRINX_API void syrinx_sampler_close(syrinx_sampler * sampler);
 SYRINX_API syrinx_status syrinx_sampler_reset(syrinx_sampler * sampler);  // history and random state as at creation
 
 // Chooses a token; does not put it into the history. Errors: INVALID_ARGUMENT (n < 1, NaN or +Inf at a named index, or
@@ -343,18 +354,18 @@ typedef enum syrinx_finish {
 typedef int32_t (*syrinx_text_callback)(const char * text, size_t bytes, void * user_data);
 
 typedef struct syrinx_generate_params {
-    uint32_t struct_size;        // sizeof(syrinx_generate_params)
-    int32_t max_tokens;          // >= 1
-    const char * const * stop;   // n_stop strings; a possible beginning of one is held back until it is decided
+    uint32_t struct_size;       // sizeof(syrinx_generate_params)
+    int32_t max_tokens;         // >= 1
+    const char * const * stop;  // n_stop strings; a possible beginning of one is held back until it is decided
     int32_t n_stop;
     syrinx_text_callback on_text;  // may be NULL
     void * user_data;
 } syrinx_generate_params;
 
 typedef struct syrinx_generate_result {
-    uint32_t struct_size;        // in: sizeof(syrinx_generate_result)
+    uint32_t struct_size;  // in: sizeof(syrinx_generate_result)
     syrinx_finish finish;
-    int32_t n_prompt, n_generated;      // tokens; n_generated without the end-of-turn token
+    int32_t n_prompt, n_generated;              // tokens; n_generated without the end-of-turn token
     double prefill_ms, handover_ms, decode_ms;  // decode: from the first sampled token to the last
     uint64_t handover_bytes;
 } syrinx_generate_result;

@@ -26,7 +26,8 @@ syrinx_status prefill(syrinx_context * context, const Input & in, const int32_t 
     });
 }
 
-template <class F> int32_t ask(syrinx_context * context, F && value) {
+template <class F>
+int32_t ask(syrinx_context * context, F && value) {
     const auto object = find<ContextObject>(context);
     return object ? value(object->context) : 0;
 }

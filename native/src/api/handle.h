@@ -58,13 +58,15 @@ void * add_handle(std::shared_ptr<Object> object);
 std::shared_ptr<Object> find_handle(const void * handle);
 void close_handle(void * handle, Kind kind);
 
-template <class T> std::shared_ptr<T> find(const void * handle) {
+template <class T>
+std::shared_ptr<T> find(const void * handle) {
     std::shared_ptr<Object> object = find_handle(handle);
     return object && object->kind() == T::kKind ? std::static_pointer_cast<T>(object) : nullptr;
 }
 
 // Runs body and turns whatever it throws into a status, with the text on `owner`.
-template <class F> syrinx_status guarded(Object & owner, F && body) noexcept {
+template <class F>
+syrinx_status guarded(Object & owner, F && body) noexcept {
     try {
         try {
             body();
@@ -106,7 +108,8 @@ private:
 };
 
 // The shape of nearly every function of the ABI: find the handle, enter it, run body(T &), translate errors.
-template <class T, class F> syrinx_status call(const void * handle, F && body) noexcept {
+template <class T, class F>
+syrinx_status call(const void * handle, F && body) noexcept {
     try {
         const std::shared_ptr<T> object = find<T>(handle);
         if (!object) {

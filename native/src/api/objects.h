@@ -69,12 +69,14 @@ inline void require_pointer(const void * pointer, const char * name) {
 }
 
 // A struct from a caller that was compiled with another header has another size.
-template <class T> void require_struct(const T * params, const char * name) {
+template <class T>
+void require_struct(const T * params, const char * name) {
     require_pointer(params, name);
     if (params->struct_size != sizeof(T)) {
-        fail(SYRINX_ERR_ABI, "%s.struct_size is %u, this library expects %zu: initialise it with the default-params "
-             "function, and compile against the header that came with the library", name, params->struct_size,
-             sizeof(T));
+        fail(SYRINX_ERR_ABI,
+             "%s.struct_size is %u, this library expects %zu: initialise it with the default-params "
+             "function, and compile against the header that came with the library",
+             name, params->struct_size, sizeof(T));
     }
 }
 

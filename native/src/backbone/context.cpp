@@ -120,8 +120,7 @@ Context::Context(std::shared_ptr<Model> model, const syrinx_context_params & par
     }
     // llama.cpp rounds up; with several sequences it divides.
     params_.n_ctx = std::min(params_.n_ctx, static_cast<int32_t>(llama_n_ctx_seq(context_)));
-    llama_set_abort_callback(
-        context_, [](void * self) { return static_cast<Context *>(self)->cancelled(); }, this);
+    llama_set_abort_callback(context_, [](void * self) { return static_cast<Context *>(self)->cancelled(); }, this);
 }
 
 Context::~Context() { release(); }
@@ -156,8 +155,10 @@ void Context::validate(const Input & in, const Output & out) const {
         }
     }
     if (in.n > params_.n_ctx - n_past_) {
-        fail(SYRINX_ERR_CONTEXT_FULL, "%d rows do not fit: %d of %d positions are taken; reset the context or open it "
-             "with a larger n_ctx", in.n, n_past(), params_.n_ctx);
+        fail(SYRINX_ERR_CONTEXT_FULL,
+             "%d rows do not fit: %d of %d positions are taken; reset the context or open it "
+             "with a larger n_ctx",
+             in.n, n_past(), params_.n_ctx);
     }
     if (in.tokens) {
         for (int32_t i = 0; i < in.n; ++i) {
@@ -170,7 +171,8 @@ void Context::validate(const Input & in, const Output & out) const {
     }
     const syrinx_embedding_scale scale = model_->facts().embedding_scale;
     if (scale != SYRINX_SCALE_NONE && !params_.embeds_are_scaled) {
-        fail(SYRINX_ERR_UNSUPPORTED, "%s multiplies token embeddings, and rows given as embeddings are taken as they "
+        fail(SYRINX_ERR_UNSUPPORTED,
+             "%s multiplies token embeddings, and rows given as embeddings are taken as they "
              "are: use syrinx_embed_tokens, or rows that carry the multiplier, and say so with embeds_are_scaled 1",
              model_->facts().architecture);
     }
@@ -208,8 +210,8 @@ void Context::prefill(const Input & in, const Output & out) {
         n_past_ += end - begin;
     }
     if (hidden_left_ != 0) {
-        roll_back(before, SYRINX_ERR_UNSUPPORTED, format("the graph of %s names no final hidden state (result_norm)",
-                                                         model_->facts().architecture));
+        roll_back(before, SYRINX_ERR_UNSUPPORTED,
+                  format("the graph of %s names no final hidden state (result_norm)", model_->facts().architecture));
     }
     if (probe_ && in.tokens) {
         probe_->add_ids(in.tokens, in.n);

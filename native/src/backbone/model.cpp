@@ -71,8 +71,7 @@ void set_embedding_scale(syrinx_model_facts & facts) {
     }
 }
 
-llama_model_params to_llama(const syrinx_model_params & params, ggml_backend_dev_t * devices,
-                            LoadProgress & progress) {
+llama_model_params to_llama(const syrinx_model_params & params, ggml_backend_dev_t * devices, LoadProgress & progress) {
     llama_model_params out = llama_model_default_params();
     out.devices = devices;
     out.n_gpu_layers = devices[0] ? params.n_gpu_layers : 0;
@@ -124,7 +123,7 @@ void Model::read_facts() {
     f.struct_size = sizeof f;
     std::snprintf(f.architecture, sizeof f.architecture, "%s", file_.architecture.c_str());
     f.structure = llama_model_is_recurrent(model_) ? SYRINX_RECURRENT
-                : llama_model_is_hybrid(model_)    ? SYRINX_HYBRID
+                  : llama_model_is_hybrid(model_)  ? SYRINX_HYBRID
                                                    : SYRINX_DENSE;
     f.rope = to_rope(llama_model_rope_type(model_));
     f.n_layer = llama_model_n_layer(model_);
@@ -147,15 +146,17 @@ void Model::read_facts() {
 }
 
 int Model::positions_per_row() const {
-    const bool several = facts_.rope == SYRINX_ROPE_MROPE || facts_.rope == SYRINX_ROPE_IMROPE ||
-                         facts_.rope == SYRINX_ROPE_VISION;
+    const bool several =
+        facts_.rope == SYRINX_ROPE_MROPE || facts_.rope == SYRINX_ROPE_IMROPE || facts_.rope == SYRINX_ROPE_VISION;
     return several ? 4 : 1;
 }
 
 void Model::require_tokenizer() const {
     if (!facts_.has_tokenizer) {
-        fail(SYRINX_ERR_UNSUPPORTED, "'%s' has no tokenizer (tokenizer.ggml.model is \"none\" or missing): give token "
-             "ids or embedding rows instead of text", path_.c_str());
+        fail(SYRINX_ERR_UNSUPPORTED,
+             "'%s' has no tokenizer (tokenizer.ggml.model is \"none\" or missing): give token "
+             "ids or embedding rows instead of text",
+             path_.c_str());
     }
 }
 

@@ -56,8 +56,10 @@ StageSet::StageSet(const std::string & list, int n_layer) {
                    std::find(layers.begin(), layers.end(), name) != layers.end()) {
             stages_.push_back(name);
         } else if (name != "layer.*.hidden") {
-            fail(SYRINX_ERR_INVALID_ARGUMENT, "unknown stage '%s'; the stages are embeds, layer.0.hidden to "
-                 "layer.%d.hidden (layer.*.hidden), hidden, logits, all", name.c_str(), n_layer - 1);
+            fail(SYRINX_ERR_INVALID_ARGUMENT,
+                 "unknown stage '%s'; the stages are embeds, layer.0.hidden to "
+                 "layer.%d.hidden (layer.*.hidden), hidden, logits, all",
+                 name.c_str(), n_layer - 1);
         }
     }
 }

@@ -74,17 +74,20 @@ BlobHeader read_header(const uint8_t * blob, size_t size) {
 
 void require_equal(const char * setting, int from, int to) {
     if (from != to) {
-        fail(SYRINX_ERR_INCOMPATIBLE, "%s differs: the state was made with %d, this context has %d; open both with "
-             "the same", setting, from, to);
+        fail(SYRINX_ERR_INCOMPATIBLE,
+             "%s differs: the state was made with %d, this context has %d; open both with "
+             "the same",
+             setting, from, to);
     }
 }
 
 void require_compatible(const BlobHeader & from, const Context & context) {
     const BlobHeader to = describe(context);
     if (from.fingerprint != to.fingerprint) {
-        fail(SYRINX_ERR_INCOMPATIBLE, "the state belongs to other weights (fingerprint %016llx, this model has "
-             "%016llx)", static_cast<unsigned long long>(from.fingerprint),
-             static_cast<unsigned long long>(to.fingerprint));
+        fail(SYRINX_ERR_INCOMPATIBLE,
+             "the state belongs to other weights (fingerprint %016llx, this model has "
+             "%016llx)",
+             static_cast<unsigned long long>(from.fingerprint), static_cast<unsigned long long>(to.fingerprint));
     }
     require_equal("type_k", from.type_k, to.type_k);
     require_equal("type_v", from.type_v, to.type_v);

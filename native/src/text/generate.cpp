@@ -125,9 +125,9 @@ private:
         ++result_.n_generated;
         const std::string piece = token_piece(decode_.model(), last_token_, /*special=*/false);
         const bool stopped = flushed(stream_.push(piece.data(), piece.size()));
-        result_.finish = stopped                                       ? SYRINX_FINISH_STOP
-                       : result_.n_generated == params_.max_tokens     ? SYRINX_FINISH_LENGTH
-                                                                       : SYRINX_FINISH_CONTEXT;
+        result_.finish = stopped                                     ? SYRINX_FINISH_STOP
+                         : result_.n_generated == params_.max_tokens ? SYRINX_FINISH_LENGTH
+                                                                     : SYRINX_FINISH_CONTEXT;
         return !stopped && result_.n_generated < params_.max_tokens && decode_.n_past() < decode_.n_ctx();
     }
 
