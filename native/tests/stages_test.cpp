@@ -10,6 +10,9 @@ TEST_SUITE_BEGIN("stages");
 
 TEST_CASE("tensor names become stage names, and nothing else does") {
     CHECK(stage_of_tensor("embd") == "embeds");
+    CHECK(stage_of_tensor("inp_scaled") == "embeds");
+    CHECK(stage_of_tensor("model.input_embed") == "embeds");
+    CHECK(stage_of_tensor("model.embed_tokens") == "embeds");
     CHECK(stage_of_tensor("l_out-12") == "layer.12.hidden");
     CHECK(stage_of_tensor("result_norm") == "hidden");
     CHECK(stage_of_tensor("result_output") == "logits");

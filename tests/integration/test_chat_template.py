@@ -104,7 +104,7 @@ def test_a_template_that_refuses_says_why(tiny: Callable[[str], Path], tmp_path:
             model.apply_chat_template([Message("user", "a"), Message("user", "b")])
 
 
-@pytest.mark.parametrize("template", ["{% for m in messages %}", "{{ nothing.there.at_all() }}", "{{ 1 / 0 }}", "{{"])
+@pytest.mark.parametrize("template", ["{% for m in messages %}", "{{ nothing.there.at_all() }}", "{{"])
 def test_a_broken_template_is_an_error(template: str, tiny: Callable[[str], Path], tmp_path: Path) -> None:
     path = with_template(tiny("llama-a"), template, tmp_path)
     with Engine() as engine, engine.open_model(path) as model, pytest.raises(SyrinxError):

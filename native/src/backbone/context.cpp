@@ -245,7 +245,13 @@ int32_t Context::decode_chunk(const Input & in, int32_t begin, int32_t end, cons
             ++next_row;
         }
     }
+    const int64_t n_probed = probe_ ? probe_->n_rows("embeds") : 0;
     const int32_t status = llama_process(context_, LLAMA_PROCESS_TYPE_DECODE, batch_);
+    if (status == 0 && probe_ && in.embds && probe_->wants("embeds") && probe_->n_rows("embeds") == n_probed) {
+        // Rows that the graph takes as they are belong to none of its nodes.
+        probe_->add_rows("embeds", in.embds + width * static_cast<size_t>(begin), end - begin,
+                         static_cast<int64_t>(width));
+    }
     if (status == 0 && out.logits) {
         const size_t n_vocab = static_cast<size_t>(model_->facts().n_vocab);
         copy_logits(output_indices, out.logits + n_vocab * static_cast<size_t>(first_row));
@@ -314,7 +320,7 @@ bool Context::on_node(ggml_tensor * tensor, bool ask) {
         }
     }
     if (probed) {
-        probe_->capture(stage, tensor);
+        probe_->capture(stage, tensor, is_scaled_embeds(tensor->name));
     }
     return true;
 }

@@ -58,12 +58,12 @@ syrinx_rope to_rope(llama_rope_type type) {
 }
 
 // Which architectures treat looked-up and given rows differently. The rest either scale neither or both in the graph
-// (Granite, MiniCPM, Grok), so that raw rows of the token table are right.
+// (Gemma 1 and 2, Granite, MiniCPM, Grok), so that raw rows of the token table are right.
 void set_embedding_scale(syrinx_model_facts & facts) {
     const std::string arch = facts.architecture;
     facts.embedding_scale = SYRINX_SCALE_NONE;
     facts.embedding_multiplier = 1.0f;
-    if (arch.rfind("gemma", 0) == 0) {
+    if (arch == "gemma3" || arch == "gemma3n" || arch == "gemma4" || arch == "gemma-embedding") {
         facts.embedding_scale = SYRINX_SCALE_TOKENS_ONLY;
         facts.embedding_multiplier = std::sqrt(static_cast<float>(facts.n_embd));
     } else if (arch == "falcon-h1") {

@@ -14,7 +14,7 @@
 
 namespace syrinx {
 
-void Probe::capture(const std::string & stage, const ggml_tensor * tensor) {
+void Probe::capture(const std::string & stage, const ggml_tensor * tensor, bool replace) {
     if (tensor->type != GGML_TYPE_F32 || ggml_nrows(tensor) != tensor->ne[1] || !ggml_is_contiguous(tensor)) {
         return;  // not the [width, rows] result of a stage, whatever its name
     }
@@ -23,9 +23,22 @@ void Probe::capture(const std::string & stage, const ggml_tensor * tensor) {
         return;
     }
     rows.width = tensor->ne[0];
-    const size_t old_size = rows.values.size();
-    rows.values.resize(old_size + static_cast<size_t>(ggml_nelements(tensor)));
-    ggml_backend_tensor_get(tensor, rows.values.data() + old_size, 0, ggml_nbytes(tensor));
+    const size_t n = static_cast<size_t>(ggml_nelements(tensor));
+    if (!replace || rows.values.size() < n) {
+        rows.values.resize(rows.values.size() + n);
+    }
+    ggml_backend_tensor_get(tensor, rows.values.data() + rows.values.size() - n, 0, ggml_nbytes(tensor));
+}
+
+void Probe::add_rows(const std::string & stage, const float * rows, int64_t n, int64_t width) {
+    Rows & kept = captured_[stage];
+    kept.width = width;
+    kept.values.insert(kept.values.end(), rows, rows + n * width);
+}
+
+int64_t Probe::n_rows(const std::string & stage) const {
+    const auto found = captured_.find(stage);
+    return found == captured_.end() ? 0 : static_cast<int64_t>(found->second.values.size()) / found->second.width;
 }
 
 void Probe::add_ids(const int32_t * tokens, int32_t n) { prompt_ids_.insert(prompt_ids_.end(), tokens, tokens + n); }

@@ -18,7 +18,11 @@ public:
 
     bool wants(const std::string & stage) const { return stages_.contains(stage); }
     // Appends the tensor's rows to the stage. The tensor is F32, [width, rows].
-    void capture(const std::string & stage, const ggml_tensor * tensor);
+    // replace: in place of the rows that were appended last.
+    void capture(const std::string & stage, const ggml_tensor * tensor, bool replace);
+    // The same for rows [n][width] that no graph node holds.
+    void add_rows(const std::string & stage, const float * rows, int64_t n, int64_t width);
+    int64_t n_rows(const std::string & stage) const;
     // "prompt_ids" is not computed by a graph: the caller of a prefill with tokens adds it.
     void add_ids(const int32_t * tokens, int32_t n);
 

@@ -8,11 +8,17 @@
 
 namespace syrinx {
 
+static bool is_one_of(const char * name, std::initializer_list<const char *> names) {
+    return std::any_of(names.begin(), names.end(), [&](const char * n) { return std::strcmp(name, n) == 0; });
+}
+
 bool is_final_hidden(const char * tensor_name) { return std::strcmp(tensor_name, "result_norm") == 0; }
+
+bool is_scaled_embeds(const char * tensor_name) { return is_one_of(tensor_name, {"inp_scaled", "inp_embd_scaled"}); }
 
 std::string stage_of_tensor(const char * tensor_name) {
     static const char layer_prefix[] = "l_out-";
-    if (std::strcmp(tensor_name, "embd") == 0) {
+    if (is_one_of(tensor_name, {"embd", "model.input_embed", "model.embed_tokens"}) || is_scaled_embeds(tensor_name)) {
         return "embeds";
     }
     if (is_final_hidden(tensor_name)) {

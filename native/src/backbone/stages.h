@@ -7,9 +7,12 @@
 
 namespace syrinx {
 
-// What one tensor of a llama.cpp graph is called here; "" if it is no stage.
-// "embd" -> "embeds", "l_out-3" -> "layer.3.hidden", "result_norm" -> "hidden", "result_output" -> "logits".
+// What one tensor of a llama.cpp graph is called here; "" if it is no stage. "embd" (which some
+// graphs rename) -> "embeds", "l_out-3" -> "layer.3.hidden", "result_norm" -> "hidden", "result_output" -> "logits".
 std::string stage_of_tensor(const char * tensor_name);
+
+// Whether a tensor is the stage "embeds" once more, scaled: what the first block sees then.
+bool is_scaled_embeds(const char * tensor_name);
 
 // Whether a tensor is the stage "hidden"; cheap enough to ask for every node of every graph.
 bool is_final_hidden(const char * tensor_name);
