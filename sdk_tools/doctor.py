@@ -116,7 +116,7 @@ def _source_item() -> Item:
         return Item(name, None, error.what)
     if not identity.startswith("sdist:"):
         return Item(name, "your own checkout (SYRINX_LLAMA_CPP_DIR)", "")
-    entry = cache_dir() / "engine-source" / f"{PIN.version}-{PIN.sha256[:16]}"
+    entry = cache_dir() / "engine-source" / PIN.entry_name
     return Item(name, str(entry) if entry.is_dir() else None, "fetched by the first build", optional=True)
 
 

@@ -187,6 +187,43 @@ TEST_CASE("loading reports progress and can be cancelled") {
     CHECK(model == nullptr);
 }
 
+TEST_CASE("the newest engine hears llama.cpp's log, line by line, and none after it is closed") {
+    struct Lines {
+        std::vector<std::string> all;
+    };
+    const syrinx_log_callback log = [](syrinx_log_level, const char * message, void * user) {
+        static_cast<Lines *>(user)->all.push_back(message);
+    };
+    Lines first, second;
+    syrinx_engine * one = nullptr;
+    syrinx_engine * two = nullptr;
+    REQUIRE(syrinx_engine_create(SYRINX_ABI_VERSION, log, &first, &one) == SYRINX_OK);
+    REQUIRE(syrinx_engine_create(SYRINX_ABI_VERSION, log, &second, &two) == SYRINX_OK);
+    syrinx_model * model = nullptr;
+    REQUIRE(syrinx_model_open(one, tiny("llama-a").c_str(), nullptr, &model) == SYRINX_OK);
+    syrinx_model_close(model);
+    CHECK(first.all.empty());
+    REQUIRE(second.all.size() > 10);
+    for (const std::string & line : second.all) {
+        CHECK(line.find('\n') == std::string::npos);
+    }
+    syrinx_engine_close(two);
+    const size_t heard = second.all.size();
+    REQUIRE(syrinx_model_open(one, tiny("llama-a").c_str(), nullptr, &model) == SYRINX_OK);
+    syrinx_model_close(model);
+    CHECK(second.all.size() == heard);
+    syrinx_engine_close(one);
+}
+
+TEST_CASE("devices are listed, the CPU among them") {
+    TestEngine engine;
+    size_t size = 0;
+    REQUIRE(syrinx_engine_devices(engine.handle, nullptr, &size) == SYRINX_OK);
+    std::string json(size, '\0');
+    REQUIRE(syrinx_engine_devices(engine.handle, &json[0], &size) == SYRINX_OK);
+    CHECK(json.find("\"type\":\"cpu\"") != std::string::npos);
+}
+
 TEST_CASE("an unknown device is refused with the ones there are") {
     TestEngine engine;
     syrinx_model_params params;
