@@ -19,6 +19,10 @@ constexpr int32_t kDefaultMaxCtx = 8192;   // a model trained for 128k positions
 constexpr int32_t kDefaultMaxThreads = 4;  // more than a phone's big cores collapses throughput
 constexpr llama_seq_id kSequence = 0;
 
+// Beside llama_process's own codes.
+constexpr int32_t kNoHead = 1000;      // logits were asked for, and the model has none
+constexpr int32_t kNodeFailed = 1001;  // no memory for what the graph's nodes were asked for
+
 ggml_type to_ggml(int32_t type, const char * option) {
     switch (type) {
         case SYRINX_KV_F16:  return GGML_TYPE_F16;
@@ -190,6 +194,7 @@ void Context::prefill(const Input & in, const Output & out) {
     const int32_t before = n_past();
     hidden_next_ = out.hidden;
     hidden_left_ = out.hidden ? out.n_rows : 0;
+    node_failed_ = false;
     int32_t next_row = 0;
     ErrorCapture errors;
     for (int32_t begin = 0, end = 0; begin < in.n; begin = end) {
@@ -202,10 +207,7 @@ void Context::prefill(const Input & in, const Output & out) {
             roll_back(before, SYRINX_ERR_CANCELLED, "the call was cancelled");
         }
         if (status != 0) {
-            const bool full = status == 1;
-            roll_back(before, full ? SYRINX_ERR_CONTEXT_FULL : SYRINX_ERR_INTERNAL,
-                      format("llama.cpp could not compute rows %d to %d (code %d): %s", begin, end - 1, status,
-                             errors.text("no reason was logged").c_str()));
+            refuse_chunk(before, status, format("rows %d to %d", begin, end - 1), errors);
         }
         n_past_ += end - begin;
     }
@@ -216,6 +218,20 @@ void Context::prefill(const Input & in, const Output & out) {
     if (probe_ && in.tokens) {
         probe_->add_ids(in.tokens, in.n);
     }
+}
+
+void Context::refuse_chunk(int32_t n_past_before, int32_t status, const std::string & rows,
+                           const ErrorCapture & errors) {
+    if (status == kNoHead) {
+        roll_back(n_past_before, SYRINX_ERR_UNSUPPORTED,
+                  format("%s has no output head: ask for hidden, not logits", model_->facts().architecture));
+    }
+    if (status == kNodeFailed) {
+        roll_back(n_past_before, SYRINX_ERR_OUT_OF_MEMORY, "no memory to keep the results of " + rows);
+    }
+    roll_back(n_past_before, status == 1 ? SYRINX_ERR_CONTEXT_FULL : SYRINX_ERR_INTERNAL,
+              format("llama.cpp could not compute %s (code %d): %s", rows.c_str(), status,
+                     errors.text("no reason was logged").c_str()));
 }
 
 int32_t Context::decode_chunk(const Input & in, int32_t begin, int32_t end, const Output & out, int32_t & next_row) {
@@ -252,23 +268,28 @@ int32_t Context::decode_chunk(const Input & in, int32_t begin, int32_t end, cons
         probe_->add_rows("embeds", in.embds + width * static_cast<size_t>(begin), end - begin,
                          static_cast<int64_t>(width));
     }
-    if (status == 0 && out.logits) {
-        const size_t n_vocab = static_cast<size_t>(model_->facts().n_vocab);
-        copy_logits(output_indices, out.logits + n_vocab * static_cast<size_t>(first_row));
+    if (node_failed_) {
+        return kNodeFailed;
+    }
+    const size_t n_vocab = static_cast<size_t>(model_->facts().n_vocab);
+    if (status == 0 && out.logits &&
+        !copy_logits(output_indices, out.logits + n_vocab * static_cast<size_t>(first_row))) {
+        return kNoHead;
     }
     return status;
 }
 
-void Context::copy_logits(const std::vector<int32_t> & batch_indices, float * logits) const {
+// Whether there were logits to copy.
+bool Context::copy_logits(const std::vector<int32_t> & batch_indices, float * logits) const {
     const size_t n_vocab = static_cast<size_t>(model_->facts().n_vocab);
     for (int32_t index : batch_indices) {
         const float * row = llama_get_logits_ith(context_, index);
         if (!row) {
-            fail(SYRINX_ERR_UNSUPPORTED, "%s has no output head: ask for hidden, not logits",
-                 model_->facts().architecture);
+            return false;
         }
         logits = std::copy(row, row + n_vocab, logits);
     }
+    return true;
 }
 
 // Whether the sequence is exactly what it was at n_past again.
@@ -295,8 +316,14 @@ void Context::roll_back(int32_t n_past_before, syrinx_status status, std::string
     throw Error(status, text);
 }
 
-bool Context::on_node_c(ggml_tensor * tensor, bool ask, void * self) {
-    return static_cast<Context *>(self)->on_node(tensor, ask);
+bool Context::on_node_c(ggml_tensor * tensor, bool ask, void * user_data) {
+    auto * self = static_cast<Context *>(user_data);
+    try {
+        return self->on_node(tensor, ask);
+    } catch (...) {  // must not unwind through the scheduler, half-way through a graph
+        self->node_failed_ = true;
+        return true;
+    }
 }
 
 // llama.cpp asks for every node whether its result is wanted, and calls again once it is computed.

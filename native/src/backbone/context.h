@@ -17,6 +17,8 @@ struct llama_context;
 
 namespace syrinx {
 
+class ErrorCapture;
+
 // Rows to append: token ids or embedding rows, never both.
 struct Input {
     const int32_t * tokens = nullptr;
@@ -67,7 +69,9 @@ private:
     void release();
     void validate(const Input & in, const Output & out) const;
     int32_t decode_chunk(const Input & in, int32_t begin, int32_t end, const Output & out, int32_t & next_row);
-    void copy_logits(const std::vector<int32_t> & batch_indices, float * logits) const;
+    bool copy_logits(const std::vector<int32_t> & batch_indices, float * logits) const;
+    [[noreturn]] void refuse_chunk(int32_t n_past_before, int32_t status, const std::string & rows,
+                                   const ErrorCapture & errors);
     [[noreturn]] void roll_back(int32_t n_past_before, syrinx_status status, std::string text);
     bool rewind(int32_t n_past);
     bool on_node(ggml_tensor * tensor, bool ask);
@@ -86,6 +90,7 @@ private:
     // Filled by on_node while llama.cpp computes a chunk.
     float * hidden_next_ = nullptr;
     int32_t hidden_left_ = 0;
+    bool node_failed_ = false;
     std::unique_ptr<Probe> probe_;
 };
 

@@ -106,6 +106,32 @@ constexpr char kMayHaveNoHeads[] =
 // Divide the feed-forward length by the experts in use where no length of an expert is given.
 constexpr char kDivideByExperts[] = "qwen3next qwen35moe qwen4exp glm4moe grovemoe llada-moe";
 
+// Rotate nothing, so that 0 values to rotate are right. Elsewhere a compute thread would not come to an end.
+constexpr char kNeverRotate[] =
+    "gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6 rwkv6qwen2 rwkv7 arwkv7 "
+    "wavtokenizer-dec nemotron_h nemotron_h_moe kimi-linear kimi-k3 glm5-next";
+
+// May come as their prediction layers alone; the other layers are then built of tensors that are not there.
+constexpr char kMayLackTrunk[] =
+    "bailingmoe3 cohere2moe deepseek2 deepseek32 deepseek4 glm-dsa glm4moe glm5-next hy_v3 mimo2 nemotron_h "
+    "nemotron_h_moe qwen35 qwen35moe qwen3next step35";
+
+// Tensors that llama.cpp takes for optional and then uses: a block that has the one needs the other, or the third.
+struct PairRule {
+    const char * architectures;
+    const char * has;
+    const char * needs;
+    const char * or_needs;
+};
+
+constexpr PairRule kPairRules[] = {
+    {"falcon-h1 granitehybrid nemotron_h nemotron_h_moe", "ssm_conv1d.weight", "ssm_conv1d.bias", nullptr},
+    {"qwen35 qwen35moe", "ssm_conv1d.weight", "attn_qkv.weight", nullptr},
+    {"qwen35 qwen35moe", "ssm_conv1d.weight", "attn_gate.weight", nullptr},
+    {"qwen3next", "ssm_conv1d.weight", "attn_qkv.weight", "ssm_in.weight"},
+    {"qwen3next", "attn_qkv.weight", "attn_gate.weight", nullptr},
+};
+
 // Rotate by sections whatever the sections are.
 constexpr char kAlwaysSections[] = "qwen2vl paddleocr qwen3vl qwen3vlmoe qwen35 qwen35moe qwen4exp qwen3tts";
 
@@ -243,6 +269,9 @@ private:
     void check_experts() const;
     void check_state() const;
     void check_tensors() const;
+    void check_tensor_type(const GgufTensor & tensor) const;
+    void check_pairs(const GgufTensor & tensor) const;
+    void check_trunk() const;
 
     void check_tokenizer() const;
     void check_token_tables(const std::string & model, uint64_t n_tokens) const;
@@ -378,9 +407,9 @@ void LlamaRules::check_rope() const {
         int64_t most;
     } turned[] = {{"rope.dimension_count", width}, {"rope.dimension_count_swa", width_swa}};
     for (const auto & [key, most] : turned) {
-        const int64_t n = number(key, 0);
-        if (n > most || n % 2 != 0) {
-            bad(format("has %s.%s %" PRId64 "; it must be even and at most a head's %" PRId64 " values",
+        const int64_t n = number(key, most);
+        if (n > most || n % 2 != 0 || (n == 0 && !contains(kNeverRotate, architecture_))) {
+            bad(format("has %s.%s %" PRId64 "; it must be even, more than 0 and at most a head's %" PRId64 " values",
                        architecture_.c_str(), key, n, most));
         }
     }
@@ -464,14 +493,46 @@ void LlamaRules::check_tensors() const {
                            "they are mapped: convert it with the default alignment", file_.alignment(), kMapAlignment));
     }
     for (const GgufTensor & tensor : file_.tensors()) {
-        if (!is_weight_type(tensor.type)) {
-            unsupported(format("holds tensor '%s' of type %s, which no operation takes as a weight",
-                               printable(tensor.name).c_str(), ggml_type_name(tensor.type)));
+        check_tensor_type(tensor);
+        check_pairs(tensor);
+    }
+    check_trunk();
+}
+
+void LlamaRules::check_tensor_type(const GgufTensor & tensor) const {
+    if (!is_weight_type(tensor.type)) {
+        unsupported(format("holds tensor '%s' of type %s, which no operation takes as a weight",
+                           printable(tensor.name).c_str(), ggml_type_name(tensor.type)));
+    }
+    if (tensor.type != GGML_TYPE_F32 && must_be_float(tensor.name)) {
+        unsupported(format("holds tensor '%s' as %s; ggml computes with it as f32 only: convert the model with norms, "
+                           "biases and scales in f32", printable(tensor.name).c_str(), ggml_type_name(tensor.type)));
+    }
+}
+
+void LlamaRules::check_pairs(const GgufTensor & tensor) const {
+    for (const PairRule & rule : kPairRules) {
+        const size_t stem = tensor.name.size() - std::min(tensor.name.size(), std::strlen(rule.has));
+        if (tensor.name.compare(stem, tensor.name.npos, rule.has) != 0 || !contains(rule.architectures, architecture_)) {
+            continue;
         }
-        if (tensor.type != GGML_TYPE_F32 && must_be_float(tensor.name)) {
-            unsupported(format("holds tensor '%s' as %s; ggml computes with it as f32 only: convert the model with "
-                               "norms, biases and scales in f32", printable(tensor.name).c_str(),
-                               ggml_type_name(tensor.type)));
+        const std::string block = tensor.name.substr(0, stem);
+        if (!file_.find_tensor(block + rule.needs) && !(rule.or_needs && file_.find_tensor(block + rule.or_needs))) {
+            bad(format("lacks tensor '%s%s'", printable(block).c_str(), rule.needs));
+        }
+    }
+}
+
+void LlamaRules::check_trunk() const {
+    if (number("nextn_predict_layers", 0) > 0 && contains(kMayLackTrunk, architecture_) && !file_.tensors().empty() &&
+        !file_.find_tensor("blk.0.attn_norm.weight")) {
+        unsupported("holds the prediction layers of a model without the model: open the main file");
+    }
+    for (const char * side : {"enc.", "dec."}) {
+        const std::string block = std::string(side) + "blk.0.";
+        if (contains("t5 t5encoder", architecture_) && file_.find_tensor(block + "attn_norm.weight") &&
+            !file_.find_tensor(block + "attn_rel_b.weight")) {
+            bad(format("lacks tensor '%sattn_rel_b.weight'", block.c_str()));
         }
     }
 }
