@@ -50,7 +50,7 @@ format: venv-dev
 	@$(VENV)/bin/clang-format -i $(CXX_FILES)
 
 unit: venv-dev
-	$(PY) -m pytest tests/unit $(PYTEST_ARGS)
+	$(PY) -m pytest -n auto tests/unit $(PYTEST_ARGS)
 
 engine: venv-dev
 	$(SDK) build --abi host

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -556,23 +557,34 @@ def run_interruptible(work: Callable[[], Result], cancel: Callable[[], None]) ->
     """
     results: list[Result] = []
     failures: list[BaseException] = []
+    done = threading.Event()  # Thread.join takes an interrupted wait for the thread's end
 
     def run() -> None:
         try:
             results.append(work())
         except BaseException as error:
             failures.append(error)
+        finally:
+            done.set()
 
     thread = threading.Thread(target=run, name="engine call")
-    thread.start()
     interrupted: KeyboardInterrupt | None = None
-    while thread.is_alive():
+    # Held back while the thread starts, or it would be left running behind the exception.
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        thread.start()
+    finally:
         try:
-            thread.join(0.1)
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         except KeyboardInterrupt as error:
             interrupted = error
-        if interrupted:
-            cancel()  # again and again: `work` may be between two calls, where a cancel is forgotten
+    while not done.is_set():
+        try:
+            if interrupted:
+                cancel()  # again and again: `work` may be between two calls, where a cancel is forgotten
+            done.wait(0.1)
+        except KeyboardInterrupt as error:
+            interrupted = error
     if interrupted:
         raise interrupted
     if failures:

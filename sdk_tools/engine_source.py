@@ -105,8 +105,10 @@ PIN = SourcePin(
 
 @dataclass(frozen=True)
 class EngineSource:
-    """A llama.cpp tree on disk. identity is equal for equal trees: the hashes of archive and patches, or of the files of
-    KEEP in one's own checkout."""
+    """A llama.cpp tree on disk.
+
+    identity is equal for equal trees: the hashes of archive and patches, or of the files of KEEP in one's own checkout.
+    """
 
     path: Path
     identity: str

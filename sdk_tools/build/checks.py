@@ -149,8 +149,21 @@ def _run_ctest(shop: Workshop, build_dir: Path, tiny_models: Path) -> TestReport
     report = TestReport(shop.options.sanitize, total - failed, failed, round(time.monotonic() - started, 1))
     if done.exit_code != 0 or failed:
         log = _keep_log("native-tests", done)
-        raise ParityError(f"{report.summary()}.\n{_tail(done.stdout, 60)}", f"The whole output is in {log}.")
+        failures = _tail(_failures(done.stdout), 80)
+        raise ParityError(f"{report.summary()}.\n{failures}", f"The whole output is in {log}.")
     return report
+
+
+def _failures(text: str) -> str:
+    """What ctest printed for the tests that failed ("***Failed", "***Timeout", "***Exception: ...")."""
+    shown: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if re.match(r"\s*(Start +\d+:|\d+/\d+ Test)|\d+% tests passed", line):
+            inside = "***" in line
+        if inside:
+            shown.append(line)
+    return "\n".join(shown) or text
 
 
 def _sanitizer_environment() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sdk_tools.build.manifest import MANIFEST, BuiltEngine
@@ -18,19 +18,21 @@ _BUSY_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A device at one moment (UTC, ISO 8601)."""
+    """A device at one moment (UTC, ISO 8601). frequencies: see read_frequencies."""
 
     time: str
     facts: DeviceFacts
+    frequencies: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        return {"time": self.time, **self.facts.to_json()}
+        return {"time": self.time, **self.facts.to_json(), "frequencies": dict(self.frequencies)}
 
 
 def take_snapshot(device: Device) -> Snapshot:
     """The device as of now."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    return Snapshot(now.isoformat(timespec="seconds"), device.facts())
+    facts = device.facts()
+    return Snapshot(now.isoformat(timespec="seconds"), facts, read_frequencies() if facts.kind == "host" else {})
 
 
 def describe_engine(engine: BuiltEngine) -> dict[str, object]:

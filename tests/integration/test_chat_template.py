@@ -33,13 +33,15 @@ TEMPLATES = {
     ),
     "namespace, reversed search and thinking stripped": (
         "{%- set ns = namespace(last=0) %}\n{%- for m in messages[::-1] %}\n"
-        "  {%- if m.role == 'user' and ns.last == 0 %}{%- set ns.last = messages | length - loop.index0 %}{%- endif %}\n"
+        "  {%- if m.role == 'user' and ns.last == 0 %}\n"
+        "    {%- set ns.last = messages | length - loop.index0 %}\n  {%- endif %}\n"
         "{%- endfor %}\n{%- for m in messages %}\n  {%- set text = m.content %}\n"
         "  {%- if m.role == 'assistant' and '</think>' in text %}\n"
         "    {%- set text = text.split('</think>')[-1].lstrip('\n') %}\n  {%- endif %}\n"
         "  {{- '<|im_start|>' + m.role + '\n' + text + '<|im_end|>\n' }}\n{%- endfor %}\n"
         "{%- if add_generation_prompt %}\n  {{- '<|im_start|>assistant\n' }}\n"
-        "  {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}\n"
+        "  {%- if enable_thinking is defined and enable_thinking is false %}\n"
+        "    {{- '<think>\n\n</think>\n\n' }}\n  {%- endif %}\n"
         "{%- endif %}"
     ),
     "begin-of-text token and headers": (
@@ -99,9 +101,13 @@ def test_renders_as_jinja2(name: str, tiny: Callable[[str], Path], tmp_path: Pat
 
 def test_a_template_that_refuses_says_why(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     path = with_template(tiny("llama-a"), TEMPLATES["system folded into the first user turn"], tmp_path)
-    with Engine() as engine, engine.open_model(path) as model:
-        with pytest.raises(SyrinxError, match="roles must alternate"):
-            model.apply_chat_template([Message("user", "a"), Message("user", "b")])
+    messages = [Message("user", "a"), Message("user", "b")]
+    with (
+        Engine() as engine,
+        engine.open_model(path) as model,
+        pytest.raises(SyrinxError, match="roles must alternate"),
+    ):
+        model.apply_chat_template(messages)
 
 
 @pytest.mark.parametrize("template", ["{% for m in messages %}", "{{ nothing.there.at_all() }}", "{{"])

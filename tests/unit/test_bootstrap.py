@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -170,12 +169,16 @@ def test_debian_python_without_ensurepip(
     assert [call[-1] for call in calls if call[:2] == ["apt-get", "install"]] == ([package] if root else [])
 
 
-def test_a_real_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "_pip_install", lambda _venv, _extras: None)
+def test_a_new_environment_is_asked_of_venv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[list[str]]
+) -> None:
+    monkeypatch.setattr(bootstrap, "_python_works", lambda _venv: False)
     venv = tmp_path / ".venv"
-    bootstrap.prepare_venv(venv, ["dev"])
-    assert bootstrap._python_works(venv)
-    assert json.loads((venv / "syrinx-install.json").read_text())["extras"] == ["dev"]
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "stale").write_text("")
+    bootstrap._create_venv(venv)
+    assert calls == [[sys.executable, "-m", "venv", str(venv)]]
+    assert not venv.exists()
 
 
 def test_main_prints_errors_and_returns_their_code(

@@ -326,10 +326,15 @@ def test_tiny_models_are_made_once(native: Path, cache: Path, monkeypatch: pytes
 def test_failing_native_tests_are_an_error(native: Path, cache: Path) -> None:
     checks.run_native_tests(open_workshop(BuildOptions()))
     (build_dir,) = (path for path in cache.glob("builds/*") if path.is_dir())
-    (build_dir / "ctest-output").write_text("2/2 Test #2: state ...***Failed\n1 tests failed out of 2")
+    (build_dir / "ctest-output").write_text(
+        "1/2 Test #1: abi ...   Passed\n2/2 Test #2: state ...***Failed  0.1 sec\nstate_test.cpp:7: ERROR: 1 == 2\n\n"
+        "50% tests passed, 1 tests failed out of 2\nTotal Test time"
+    )
     with pytest.raises(ParityError, match="1 passed, 1 failed") as caught:
         checks.run_native_tests(open_workshop(BuildOptions()))
     assert "Test #2: state" in caught.value.what
+    assert "state_test.cpp:7: ERROR" in caught.value.what
+    assert "Passed" not in caught.value.what
 
 
 def test_ctest_that_runs_nothing_is_an_error(native: Path, cache: Path) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from sdk_tools import __main__, doctor
 from sdk_tools.bootstrap import SystemPackage
+from sdk_tools.build.compiler import Compiler
 from sdk_tools.doctor import Item, Purpose
 from sdk_tools.errors import MissingToolError
 
@@ -15,6 +17,8 @@ def no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probes of system packages take seconds; here they answer at once, by name."""
     monkeypatch.setattr(SystemPackage, "is_present", lambda self: "doctest" not in self.what)
     monkeypatch.setattr(doctor, "_describe_compiler", lambda: "gcc 12")
+    clang = Compiler(Path("clang"), Path("clang++"), "clang", "14.0.6", "x86_64-linux-gnu")
+    monkeypatch.setattr(doctor, "find_clang", lambda: clang)
 
 
 def by_name() -> dict[str, Purpose]:

@@ -23,6 +23,8 @@ from sdk_tools.progress import Reporter, Silent
 _PACKAGES = ("torch", "transformers", "gguf", "accelerate")
 _INSTALL_HINT = "Install the reference's packages: pip install 'syrinx-sdk-tools[export]'"
 _SHOWN = 5
+# Keys of an architecture in GGUF, and what transformers calls them.
+_CONFIG_KEYS = {"rope.freq_base": "rope_theta", "attention.key_length": "head_dim"}
 _BLOCK_LISTS = ("layers", "h", "blocks")
 
 
@@ -46,7 +48,8 @@ class TorchReference:
         except SyrinxError:
             raise
         except Exception as error:
-            raise _explain(f"transformers cannot make a tokenizer from {self.name}", error) from error
+            what = f"transformers cannot make a tokenizer from {self.name}"
+            raise _explain(what, error, "Give token ids in place of text: --tokens 1,2,3") from error
 
     def compute(self, ids: Sequence[int], wanted: Sequence[str] | None = None) -> StageDump:
         """Runs the ids through the model; one row an id for every stage in `wanted` (None: all).
@@ -105,7 +108,7 @@ def load_gguf(path: Path, reporter: Reporter | None = None) -> TorchReference:
         raise BadInputError(f"There is no file {path}.")
     hint = "For an architecture that transformers cannot read from GGUF, give the checkpoint: --reference HF_DIR"
     folder, options = str(path.parent.absolute()), {"gguf_file": path.name}
-    model = _load_model(folder, str(path), options, reporter, hint)
+    model = _load_model(folder, str(path), options, reporter, hint, lambda config: _complete_config(config, path))
     return TorchReference(model, lambda text: _tokenize_as_gguf(path, folder, text), str(path))
 
 
@@ -121,7 +124,14 @@ def load_checkpoint(folder: Path, reporter: Reporter | None = None) -> TorchRefe
     return TorchReference(model, lambda text: _tokenize(path, text, {}, add_special_tokens=True), str(folder))
 
 
-def _load_model(folder: str, name: str, options: dict[str, str], reporter: Reporter | None, hint: str) -> Any:
+def _load_model(
+    folder: str,
+    name: str,
+    options: dict[str, str],
+    reporter: Reporter | None,
+    hint: str,
+    complete_config: Callable[[Any], None] = lambda _config: None,
+) -> Any:
     _require_packages()
     _quieten_libraries()
     import torch
@@ -130,8 +140,11 @@ def _load_model(folder: str, name: str, options: dict[str, str], reporter: Repor
     transformers.logging.set_verbosity_error()
     try:
         with (reporter or Silent()).step(f"Loading the PyTorch reference from {Path(name).name}"):
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+            complete_config(config)
             model, loading = transformers.AutoModelForCausalLM.from_pretrained(
                 folder,
+                config=config,
                 dtype=torch.float32,
                 attn_implementation="eager",
                 local_files_only=True,
@@ -157,19 +170,34 @@ def _tokenize(folder: str, text: str, options: dict[str, str], *, add_special_to
 
 def _tokenize_as_gguf(path: Path, folder: str, text: str) -> list[int]:
     """Begin and end tokens as the file's own keys say: transformers adds them by the class of the tokenizer."""
-    from gguf import GGUFReader
-
-    reader: Any = GGUFReader(str(path))
+    keys = _read_keys(path)
 
     def read(key: str, default: Any) -> Any:
-        found = reader.get_field(f"tokenizer.ggml.{key}")
-        return default if found is None else found.contents()
+        return keys.get(f"tokenizer.ggml.{key}", default)
 
     ids = _tokenize(folder, text, {"gguf_file": path.name}, add_special_tokens=False)
     # Without the key, SentencePiece models begin with BOS and the others do not.
     begin = [int(read("bos_token_id", 1))] if read("add_bos_token", read("model", "") == "llama") else []
     end = [int(read("eos_token_id", 2))] if read("add_eos_token", False) else []
     return begin + ids + end
+
+
+def _complete_config(config: Any, path: Path) -> None:
+    """Sets what transformers leaves at its default, for some architectures, though the file says it."""
+    keys = _read_keys(path)
+    architecture = keys.get("general.architecture")
+    for key, attribute in _CONFIG_KEYS.items():
+        value = keys.get(f"{architecture}.{key}")
+        if value is not None and hasattr(config, attribute):
+            setattr(config, attribute, value)
+
+
+def _read_keys(path: Path) -> dict[str, Any]:
+    from gguf import GGUFReader
+
+    reader: Any = GGUFReader(str(path))
+    # Vocabularies are long lists, slow to read and of no use here.
+    return {name: field.contents() for name, field in reader.fields.items() if len(field.data) <= 1}
 
 
 def _require_packages() -> None:
@@ -194,10 +222,11 @@ def _explain(what: str, error: Exception, hint: str = "") -> SyrinxError:
 
 
 def _find_blocks(model: Any, name: str) -> Any:
-    for attribute in _BLOCK_LISTS:
-        blocks = getattr(model.base_model, attribute, None)
-        if blocks is not None and len(blocks):
-            return blocks
+    for part in (model.get_decoder(), model.base_model):
+        for attribute in _BLOCK_LISTS:
+            blocks = getattr(part, attribute, None)
+            if blocks is not None and len(blocks):
+                return blocks
     raise BadInputError(
         f"{name}: {type(model).__name__} has no list of blocks that is known here.",
         f"The blocks are looked for as {', '.join(_BLOCK_LISTS)} of its base model.",
