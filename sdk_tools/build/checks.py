@@ -87,21 +87,22 @@ def run_native_tests(shop: Workshop) -> TestReport:
 def run_fuzzers(shop: Workshop, seconds: int) -> FuzzReport:
     """Builds every fuzz target with clang (libFuzzer, ASan, UBSan) and runs each for `seconds`.
 
-    Starts from the corpus kept in native/tests/fuzz/corpus/TARGET and from what earlier runs found, in the cache.
+    Starts from the corpus kept in native/tests/fuzz/corpus, or its subfolder of the target's name if there is one, and
+    from what earlier runs found, in the cache.
     Errors: MissingToolError (no clang), BuildError, ParityError (a finding; its input is kept), Cancelled.
     """
     _require_runnable(shop.options)
     clang = find_clang()
     base = get_base(shop.options, shop.source, shop.compiler, shop.tools, shop.jobs, shop.reporter)
-    shop = replace(shop, options=replace(shop.options, sanitize=""))
+    shop = replace(shop, options=replace(shop.options, variant="debug", sanitize=""))
     with lock_native(shop, "-fuzz") as build_dir:
         runner = Runner(native_project(shop, base, build_dir, fuzzers=True, compiler=clang), shop.reporter)
         runner.configure()
-        runner.build(shop.jobs)
+        runner.build(shop.jobs, f"{_FUZZ_FOLDER}/all")
         folder = build_dir / _FUZZ_FOLDER
-        targets = sorted(path for path in folder.glob("fuzz*") if path.is_file() and os.access(path, os.X_OK))
+        targets = sorted(path for path in folder.glob("*_fuzz") if path.is_file())
         if not targets:
-            raise BuildError(f"No fuzz target came out of the build: there is no {folder}/fuzz*.")
+            raise BuildError(f"No fuzz target came out of the build: there is no {folder}/*_fuzz.")
         return FuzzReport(tuple(_run_fuzzer(target, seconds, shop.reporter) for target in targets))
 
 
@@ -180,7 +181,8 @@ def _sanitizer_environment() -> dict[str, str]:
 
 
 def _run_fuzzer(target: Path, seconds: int, reporter: Reporter) -> FuzzRun:
-    kept = native_dir() / "tests" / "fuzz" / "corpus" / target.name
+    kept = native_dir() / _FUZZ_FOLDER / "corpus"
+    kept = kept / target.name if (kept / target.name).is_dir() else kept
     found = cache_dir() / "fuzz" / target.name
     findings = found.with_name(f"{target.name}-findings")
     for folder in (found, findings):

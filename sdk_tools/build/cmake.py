@@ -66,11 +66,11 @@ class Runner:
             self._run([project.tools.cmake, *arguments], step)
         write_json(stamp, arguments)
 
-    def build(self, jobs: int) -> None:
-        """Brings all targets up to date."""
+    def build(self, jobs: int, target: str = "all") -> None:
+        """Brings a target up to date."""
         project = self._project
         with self._reporter.step(f"Building {project.title}") as step:
-            self._run([project.tools.ninja, "-C", project.build_dir, "-j", str(jobs)], step)
+            self._run([project.tools.ninja, "-C", project.build_dir, "-j", str(jobs), target], step)
 
     def install(self, prefix: Path, *, strip: bool) -> None:
         """Copies what the project installs into `prefix`."""

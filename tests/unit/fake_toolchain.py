@@ -56,7 +56,7 @@ fi
 echo "[2/2] Linking"
 if grep -q SYRINX_BUILD_FUZZERS=ON "$build/definitions.txt"; then
     mkdir -p "$build/tests/fuzz"
-    for target in "$source"/tests/fuzz/fuzz_*; do
+    for target in "$source"/tests/fuzz/*_fuzz; do
         [ -e "$target" ] && cp "$target" "$build/tests/fuzz/"
     done
 fi

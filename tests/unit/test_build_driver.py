@@ -368,23 +368,24 @@ exit 77"""
 
 
 def write_fuzzer(native: Path, does: str) -> None:
-    write_program(native / "tests" / "fuzz" / "fuzz_gguf", FUZZER.replace("{does}", does))
+    write_program(native / "tests" / "fuzz" / "gguf_fuzz", FUZZER.replace("{does}", does))
 
 
 def fuzz() -> checks.FuzzReport:
     return checks.run_fuzzers(open_workshop(BuildOptions()), 1)
 
 
-def test_fuzzers_start_from_both_corpora(native: Path, cache: Path) -> None:
+@pytest.mark.parametrize("subfolder", [".", "gguf_fuzz"])
+def test_fuzzers_start_from_both_corpora(native: Path, cache: Path, subfolder: str) -> None:
     write_fuzzer(native, RUNS)
-    kept = native / "tests" / "fuzz" / "corpus" / "fuzz_gguf"
+    kept = native / "tests" / "fuzz" / "corpus" / subfolder
     kept.mkdir(parents=True)
     (kept / "seed").write_text("GGUF")
     report = fuzz()
-    assert [(run.target, run.executions, run.corpus_files) for run in report.runs] == [("fuzz_gguf", 4711, 1)]
+    assert [(run.target, run.executions, run.corpus_files) for run in report.runs] == [("gguf_fuzz", 4711, 1)]
     assert "no finding" in report.summary()
     (arguments,) = cache.glob("builds/*/tests/fuzz/*.arguments")
-    assert f"{cache}/fuzz/fuzz_gguf {kept}\n" in arguments.read_text()
+    assert f"{cache}/fuzz/gguf_fuzz {kept}\n" in arguments.read_text()
     (build_dir,) = (path for path in cache.glob("builds/*-fuzz-*") if path.is_dir())
     assert any(line.endswith("/clang++") for line in definitions_of(build_dir))
 
@@ -394,7 +395,7 @@ def test_a_finding_is_an_error_that_says_how_to_repeat_it(native: Path, cache: P
     with pytest.raises(ParityError, match="heap-buffer-overflow") as caught:
         fuzz()
     target, finding = caught.value.hint.rsplit(": ", 1)[1].split()
-    assert Path(target).name == "fuzz_gguf"
+    assert Path(target).name == "gguf_fuzz"
     assert Path(finding).read_text() == "bad\n"
     assert cache in Path(finding).parents
 
