@@ -70,7 +70,7 @@ integration: venv-dev
 	$(PY) -m pytest tests/integration $(PYTEST_ARGS)
 
 bench: venv-dev
-	$(PY) benchmarks/run.py
+	$(PY) benchmarks/embeds_vs_bare_llama.py
 
 clean:
 	rm -rf $(VENV) out

@@ -227,7 +227,7 @@ typedef struct syrinx_context_params {
                                 // for more is no error: the rows are then computed in smaller batches
     int32_t n_seq_max;          // layout only: this API drives sequence 0
     int32_t kv_unified;         // layout only; both ends of a hand-over must agree
-    int32_t n_threads;          // for single rows; 0 is the machine's hardware threads, at most 4
+    int32_t n_threads;          // for single rows; 0 is half the machine's hardware threads, 1 to 4
     int32_t n_threads_batch;    // for several rows; 0 as n_threads
     int32_t poll;               // how eagerly idle threads wait for work: 0 sleep at once .. 100 spin
     int32_t type_k, type_v;     // syrinx_kv_type

@@ -44,7 +44,9 @@ void require_range(const char * option, int64_t value, int64_t low, int64_t high
 // Fills in what 0 stands for, and checks every field.
 syrinx_context_params resolve(syrinx_context_params p, const Model & model) {
     const int32_t train = std::max(model.facts().n_ctx_train, 1);
-    const int32_t hardware = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    // Half: the other threads are siblings of the same cores, or little cores, or the application's. ggml's threads wait
+    // for each other by spinning, so one that has to share its core stalls them all.
+    const int32_t half = static_cast<int32_t>(std::thread::hardware_concurrency() / 2);
     p.n_ctx = p.n_ctx == 0 ? std::min(train, kDefaultMaxCtx) : p.n_ctx;
     require_range("n_ctx", p.n_ctx, 1, 1 << 24);
     p.n_batch = std::min(p.n_batch, p.n_ctx);
@@ -52,7 +54,7 @@ syrinx_context_params resolve(syrinx_context_params p, const Model & model) {
     p.n_outputs = std::min(p.n_outputs, p.n_batch);
     require_range("n_outputs", p.n_outputs, 1, p.n_batch);
     require_range("n_seq_max", p.n_seq_max, 1, static_cast<int64_t>(llama_max_parallel_sequences()));
-    p.n_threads = p.n_threads == 0 ? std::min(hardware, kDefaultMaxThreads) : p.n_threads;
+    p.n_threads = p.n_threads == 0 ? std::clamp(half, 1, kDefaultMaxThreads) : p.n_threads;
     p.n_threads_batch = p.n_threads_batch == 0 ? p.n_threads : p.n_threads_batch;
     require_range("n_threads", p.n_threads, 1, GGML_MAX_N_THREADS);
     require_range("n_threads_batch", p.n_threads_batch, 1, GGML_MAX_N_THREADS);

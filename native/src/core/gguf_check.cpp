@@ -12,8 +12,9 @@ namespace syrinx {
 
 namespace {
 
-constexpr int64_t kMaxLayers = 512;    // llama.cpp's LLAMA_MAX_LAYERS: the size of its per-layer arrays
-constexpr int64_t kMaxExperts = 1024;  // LLAMA_MAX_EXPERTS
+constexpr int64_t kMaxLayers = 512;      // llama.cpp's LLAMA_MAX_LAYERS: the size of its per-layer arrays
+constexpr int64_t kMaxExperts = 1024;    // LLAMA_MAX_EXPERTS
+constexpr size_t kMaxArchitecture = 63;  // as syrinx_model_facts holds it
 constexpr int64_t kMaxVocab = int64_t{1} << 22;
 constexpr uint64_t kMapAlignment = 32;  // what ggml wants of weights that it computes on where they are mapped
 
@@ -83,15 +84,20 @@ constexpr NeedRule kNeedRules[] = {
     {"attention.output_group_count", 1, "deepseek4"},
     {"attention.group_norm_groups", 1, "wavtokenizer-dec"},
     {"hyper_connection.count", 1, "deepseek4 hy_v4 qwen4exp glm5-next"},
-    {"ssm.conv_kernel", 2, "mamba mamba2 jamba falcon-h1 plamo2 granitehybrid nemotron_h nemotron_h_moe qwen3next qwen35 "
-                           "qwen35moe qwen4exp kimi-linear kimi-k3 bailingmoe3 glm5-next"},
-    {"ssm.inner_size", 1, "mamba mamba2 jamba falcon-h1 plamo2 granitehybrid nemotron_h nemotron_h_moe qwen3next qwen35 "
-                          "qwen35moe qwen4exp"},
-    {"ssm.state_size", 1, "mamba mamba2 jamba falcon-h1 plamo2 granitehybrid nemotron_h nemotron_h_moe qwen3next qwen35 "
-                          "qwen35moe qwen4exp"},
-    {"ssm.time_step_rank", 1, "mamba mamba2 jamba falcon-h1 plamo2 granitehybrid nemotron_h nemotron_h_moe qwen3next "
-                              "qwen35 qwen35moe qwen4exp"},
-    {"ssm.group_count", 1, "mamba2 falcon-h1 granitehybrid nemotron_h nemotron_h_moe qwen3next qwen35 qwen35moe qwen4exp"},
+    {"ssm.conv_kernel", 2,
+     "mamba mamba2 jamba falcon-h1 plamo2 granitehybrid nemotron_h nemotron_h_moe qwen3next qwen35 "
+     "qwen35moe qwen4exp kimi-linear kimi-k3 bailingmoe3 glm5-next"},
+    {"ssm.inner_size", 1,
+     "mamba mamba2 jamba falcon-h1 plamo2 granitehybrid nemotron_h nemotron_h_moe qwen3next qwen35 "
+     "qwen35moe qwen4exp"},
+    {"ssm.state_size", 1,
+     "mamba mamba2 jamba falcon-h1 plamo2 granitehybrid nemotron_h nemotron_h_moe qwen3next qwen35 "
+     "qwen35moe qwen4exp"},
+    {"ssm.time_step_rank", 1,
+     "mamba mamba2 jamba falcon-h1 plamo2 granitehybrid nemotron_h nemotron_h_moe qwen3next "
+     "qwen35 qwen35moe qwen4exp"},
+    {"ssm.group_count", 1,
+     "mamba2 falcon-h1 granitehybrid nemotron_h nemotron_h_moe qwen3next qwen35 qwen35moe qwen4exp"},
     {"kda.head_dim", 1, "kimi-linear kimi-k3 bailingmoe3 glm5-next"},
     {"shortconv.l_cache", 2, "lfm2 lfm2moe"},
     {"wkv.head_size", 1, "rwkv6 rwkv6qwen2 rwkv7 arwkv7"},
@@ -162,11 +168,15 @@ constexpr Part kParts[] = {
 // "norm" too; biases and scales as well.
 constexpr char kFloatStems[] =
     "altup_correct_scale attn_conv_base ffn_conv_base attn_res_score ffn_res_score output_res_score hc_attn_base "
-    "hc_ffn_base output_hc_base hc_attn_scale hc_ffn_scale output_hc_scale layer_output_scale exp_probs_b exp_probs_b_vl "
-    "indexer_compressor_ape hrm.z_l_init ffn.act attn_sinks rope_freqs rope_factors_long rope_factors_short ssm_a ssm_d "
+    "hc_ffn_base output_hc_base hc_attn_scale hc_ffn_scale output_hc_scale layer_output_scale exp_probs_b "
+    "exp_probs_b_vl "
+    "indexer_compressor_ape hrm.z_l_init ffn.act attn_sinks rope_freqs rope_factors_long rope_factors_short ssm_a "
+    "ssm_d "
     "ssm_conv1d ssm_conv1d_q ssm_conv1d_k ssm_conv1d_v ple_conv1d shortconv.conv channel_mix_lerp_k channel_mix_lerp_r "
-    "time_mix_a0 time_mix_v0 time_mix_w0 time_mix_k_a time_mix_k_k time_mix_r_k time_mix_decay time_mix_first time_mix_ln "
-    "time_mix_lerp_fused time_mix_lerp_g time_mix_lerp_k time_mix_lerp_r time_mix_lerp_v time_mix_lerp_w time_mix_lerp_x "
+    "time_mix_a0 time_mix_v0 time_mix_w0 time_mix_k_a time_mix_k_k time_mix_r_k time_mix_decay time_mix_first "
+    "time_mix_ln "
+    "time_mix_lerp_fused time_mix_lerp_g time_mix_lerp_k time_mix_lerp_r time_mix_lerp_v time_mix_lerp_w "
+    "time_mix_lerp_x "
     "gamma";
 
 bool ends_with(const std::string & text, std::string_view tail) {
@@ -207,8 +217,8 @@ bool is_weight_type(ggml_type type) {
         case GGML_TYPE_I16:
         case GGML_TYPE_I32:
         case GGML_TYPE_I64:
-        case GGML_TYPE_F64: return false;
-        default:            return true;
+        case GGML_TYPE_F64:  return false;
+        default:             return true;
     }
 }
 
@@ -278,6 +288,9 @@ private:
     void check_token_texts(const std::string & model, const std::vector<std::string_view> & tokens) const;
     void check_unique(const std::vector<std::string_view> & tokens) const;
     void check_rwkv(const std::vector<std::string_view> & tokens) const;
+    void check_ends(const std::string & model, int64_t n_tokens) const;
+    bool names_token(const char * kind, int64_t otherwise, int64_t n_tokens) const;
+    bool flag(const char * key, bool otherwise) const;
 
     const GgufFile & file_;
     std::string architecture_;
@@ -290,6 +303,9 @@ void LlamaRules::check_architecture() {
         bad("does not say in general.architecture what model it is: it is no language model, or damaged");
     }
     architecture_ = std::string(*value->text());
+    if (architecture_.size() > kMaxArchitecture || printable(architecture_) != architecture_) {
+        bad(format("names '%s' as its general.architecture: it is damaged", printable(architecture_).c_str()));
+    }
     for (const Part & part : kParts) {
         if (architecture_ == part.architecture) {
             unsupported(format("is %s, not a model that runs on its own: open the main model", part.what));
@@ -389,7 +405,8 @@ void LlamaRules::check_heads() const {
         }
         if (n > 0 && n_kv > 0 && n % n_kv != 0) {
             bad(format("has %s.attention.head_count %" PRId64 " and head_count_kv %" PRId64 " for layer %zu: the first "
-                       "must be a multiple of the second", architecture_.c_str(), n, n_kv, i));
+                       "must be a multiple of the second",
+                       architecture_.c_str(), n, n_kv, i));
         }
     }
 }
@@ -437,7 +454,8 @@ void LlamaRules::check_sections(int64_t width) const {
     for (uint64_t i = 0; i < 4; ++i) {
         const int64_t section = *value->integer(i);
         if (section < 0 || section > width) {
-            bad(format("has %s %" PRId64 "; it must be 0 to a head's %" PRId64 " values", name.c_str(), section, width));
+            bad(format("has %s %" PRId64 "; it must be 0 to a head's %" PRId64 " values", name.c_str(), section,
+                       width));
         }
         sum += section;
         turned += i < 3 ? section : 0;
@@ -463,7 +481,8 @@ void LlamaRules::check_experts() const {
         const int64_t groups_used = number("expert_group_used_count", 0);
         if (n % groups != 0 || groups >= n || groups_used < 1 || groups_used >= groups) {
             bad(format("has %" PRId64 " experts in %" PRId64 " groups of which %" PRId64 " are used (expert_count, "
-                       "expert_group_count, expert_group_used_count), which does not divide", n, groups, groups_used));
+                       "expert_group_count, expert_group_used_count), which does not divide",
+                       n, groups, groups_used));
         }
     }
     if (most == 0 && number("expert_feed_forward_length", 0) == 0 && contains(kDivideByExperts, architecture_) &&
@@ -490,7 +509,8 @@ void LlamaRules::check_state() const {
 void LlamaRules::check_tensors() const {
     if (file_.alignment() < kMapAlignment && !file_.tensors().empty()) {
         unsupported(format("aligns its tensors to %" PRIu64 " bytes; %" PRIu64 " are needed to compute on them where "
-                           "they are mapped: convert it with the default alignment", file_.alignment(), kMapAlignment));
+                           "they are mapped: convert it with the default alignment",
+                           file_.alignment(), kMapAlignment));
     }
     for (const GgufTensor & tensor : file_.tensors()) {
         check_tensor_type(tensor);
@@ -506,14 +526,16 @@ void LlamaRules::check_tensor_type(const GgufTensor & tensor) const {
     }
     if (tensor.type != GGML_TYPE_F32 && must_be_float(tensor.name)) {
         unsupported(format("holds tensor '%s' as %s; ggml computes with it as f32 only: convert the model with norms, "
-                           "biases and scales in f32", printable(tensor.name).c_str(), ggml_type_name(tensor.type)));
+                           "biases and scales in f32",
+                           printable(tensor.name).c_str(), ggml_type_name(tensor.type)));
     }
 }
 
 void LlamaRules::check_pairs(const GgufTensor & tensor) const {
     for (const PairRule & rule : kPairRules) {
         const size_t stem = tensor.name.size() - std::min(tensor.name.size(), std::strlen(rule.has));
-        if (tensor.name.compare(stem, tensor.name.npos, rule.has) != 0 || !contains(rule.architectures, architecture_)) {
+        if (tensor.name.compare(stem, tensor.name.npos, rule.has) != 0 ||
+            !contains(rule.architectures, architecture_)) {
             continue;
         }
         const std::string block = tensor.name.substr(0, stem);
@@ -541,7 +563,9 @@ void LlamaRules::check_trunk() const {
 
 constexpr size_t kMaxTokenBytes = 1 << 14;      // llama.cpp works on a token's text with recursion or in square time
 constexpr size_t kMaxTrieTokenBytes = 1 << 10;  // one stack frame a byte
-constexpr uint64_t kMaxTokenSquares = uint64_t{1} << 28;  // sum of squared lengths: bytes that are built of them
+// Sums over all tokens of the bytes that llama.cpp builds of one at most: its length squared; for plamo2, cubed.
+constexpr uint64_t kMaxTokenSquares = uint64_t{1} << 28;
+constexpr uint64_t kMaxTokenCubes = uint64_t{1} << 30;
 
 constexpr int64_t kByteToken = 6;  // LLAMA_TOKEN_TYPE_BYTE
 
@@ -562,8 +586,62 @@ void LlamaRules::check_tokenizer() const {
     const std::vector<std::string_view> tokens = list->texts();
     check_token_texts(model, tokens);
     check_unique(tokens);
+    check_ends(model, static_cast<int64_t>(tokens.size()));
     if (model == "rwkv") {
         check_rwkv(tokens);
+    }
+}
+
+// The ids that llama.cpp takes where a file names none (-1: none either), and whether it puts them around a text then.
+struct Ends {
+    const char * model;
+    int64_t bos, eos, sep;
+    bool add_bos, add_eos, add_sep;
+};
+
+constexpr Ends kEnds[] = {
+    {"llama", 1, 2, -1, true, false, false},         {"bert", 101, -1, 102, true, false, true},
+    {"gpt2", 11, 11, -1, false, false, false},       {"hybriddna", 11, 11, -1, false, false, false},
+    {"whitespace", 11, 11, -1, false, false, false}, {"t5", -1, 1, -1, false, true, false},
+    {"gemma4", -1, -1, -1, true, false, false},
+};
+
+// Ids beyond the vocabulary are dropped, by llama.cpp too.
+bool LlamaRules::names_token(const char * kind, int64_t otherwise, int64_t n_tokens) const {
+    const auto value = file_.find(format("tokenizer.ggml.%s_token_id", kind));
+    const int64_t id = value ? value->integer().value_or(-1) : -1;
+    return (id >= 0 && id < n_tokens) || (otherwise >= 0 && otherwise < n_tokens);
+}
+
+bool LlamaRules::flag(const char * key, bool otherwise) const {
+    const auto value = file_.find(key);
+    return value && value->type() == GgufType::Bool && !value->is_array() ? *value->integer() != 0 : otherwise;
+}
+
+// Tokenizing asserts that a token which every text is to begin or end with exists.
+void LlamaRules::check_ends(const std::string & model, int64_t n_tokens) const {
+    const auto ends =
+        std::find_if(std::begin(kEnds), std::end(kEnds), [&](const Ends & e) { return model == e.model; });
+    if (ends == std::end(kEnds)) {
+        return;
+    }
+    const auto pre = file_.find("tokenizer.ggml.pre");
+    const bool no_bos = pre && pre->text() && contains("chatglm-bpe glm4 glm5", *pre->text());
+    const bool always = model == "gemma4" || model == "bert";
+    const struct {
+        const char * kind;
+        bool wanted;
+        int64_t otherwise;
+    } tokens[] = {
+        {"bos", always || flag("tokenizer.ggml.add_bos_token", ends->add_bos), no_bos ? -1 : ends->bos},
+        {"eos", model != "bert" && flag("tokenizer.ggml.add_eos_token", ends->add_eos), ends->eos},
+        {"seperator", ends->add_sep, ends->sep},
+    };
+    for (const auto & token : tokens) {
+        if (token.wanted && !names_token(token.kind, token.otherwise, n_tokens)) {
+            bad(format("wants a token around every text that it does not have (tokenizer.ggml.%s_token_id)",
+                       token.kind));
+        }
     }
 }
 
@@ -586,21 +664,21 @@ void LlamaRules::check_token_tables(const std::string & model, uint64_t n_tokens
     }
     if (merges && (model == "gpt2" || model == "gemma4") &&
         (!merges->is_array() || merges->type() != GgufType::String)) {
-        bad(format("has tokenizer.ggml.merges of type %s; it must be an array of strings",
-                   merges->describe().c_str()));
+        bad(format("has tokenizer.ggml.merges of type %s; it must be an array of strings", merges->describe().c_str()));
     }
 }
 
 void LlamaRules::check_token_texts(const std::string & model, const std::vector<std::string_view> & tokens) const {
     const auto types = file_.find("tokenizer.ggml.token_type");
-    const bool trie = model == "t5" || model == "rwkv";
+    const bool cubic = model == "plamo2";
+    const bool trie = model == "t5" || model == "rwkv" || cubic;
     const bool bytes_by_name = model == "llama" || model == "t5" || model == "gpt2" || model == "gemma4";
     const size_t most = trie ? kMaxTrieTokenBytes : kMaxTokenBytes;
-    uint64_t squares = 0;
+    uint64_t work = 0;
     for (size_t i = 0; i < tokens.size(); ++i) {
         const size_t n = tokens[i].size();
-        squares += n * n;
-        if (n > most || squares > kMaxTokenSquares) {
+        work += n > most ? 0 : n * n * (cubic ? n : 1);
+        if (n > most || work > (cubic ? kMaxTokenCubes : kMaxTokenSquares)) {
             bad(format("has a token of %zu bytes (number %zu, '%s'); %s", n, i, printable(tokens[i]).c_str(),
                        n > most ? format("the longest this tokenizer takes is %zu", most).c_str()
                                 : "its tokens are too long in all"));

@@ -19,16 +19,16 @@ namespace {
 
 // Limits far above any real model (whose largest headers hold a vocabulary of 260 thousand tokens in 16 MB), but small
 // enough that what llama.cpp makes of a header at the limit still fits a phone.
-constexpr uint64_t kMaxHeader = uint64_t{1} << 27;   // bytes before the tensor data
+constexpr uint64_t kMaxHeader = uint64_t{1} << 27;  // bytes before the tensor data
 constexpr uint64_t kMaxKeys = uint64_t{1} << 16;
-constexpr uint64_t kMaxKeyBytes = 65535;             // the format's
+constexpr uint64_t kMaxKeyBytes = 65535;  // the format's
 constexpr uint64_t kMaxTensors = uint64_t{1} << 18;
 constexpr uint64_t kMaxStrings = uint64_t{1} << 22;  // elements of a string array
 constexpr uint64_t kMaxNumbers = uint64_t{1} << 24;  // elements of any other array
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 26;
-constexpr uint64_t kDefaultAlignment = 32;           // the format's
-constexpr size_t kFixedHeader = 24;                  // magic, version, number of tensors, number of keys
-constexpr uint64_t kSmallestKey = 8 + 1 + 4 + 1;     // bytes of a one-letter key with a uint8
+constexpr uint64_t kDefaultAlignment = 32;        // the format's
+constexpr size_t kFixedHeader = 24;               // magic, version, number of tensors, number of keys
+constexpr uint64_t kSmallestKey = 8 + 1 + 4 + 1;  // bytes of a one-letter key with a uint8
 constexpr uint64_t kSmallestTensor = 8 + 1 + 4 + 4 + 8;
 constexpr size_t kReadAhead = size_t{1} << 16;
 
@@ -76,7 +76,9 @@ std::string recognise(std::string_view head, uint64_t file_size) {
         {"PK\x03\x04", "a zip archive, such as a PyTorch checkpoint: convert it to GGUF, or unpack it"},
         {"\x80\x02", "a Python pickle, such as a PyTorch checkpoint: convert it to GGUF"},
         {"\x1f\x8b", "compressed with gzip: unpack it first"},
-        {"\xfd" "7zXZ", "compressed with xz: unpack it first"},
+        {"\xfd"
+         "7zXZ",
+         "compressed with xz: unpack it first"},
         {"\x28\xb5\x2f\xfd", "compressed with zstd: unpack it first"},
         {"BZh", "compressed with bzip2: unpack it first"},
         {"7z\xbc\xaf", "a 7z archive: unpack it first"},
@@ -284,8 +286,9 @@ private:
             fail(SYRINX_ERR_IO, "cannot inspect '%s': %s", path_.c_str(), std::strerror(errno));
         }
         if (!S_ISREG(info.st_mode)) {
-            const char * kind = S_ISDIR(info.st_mode) ? "directory: name the .gguf file in it" :
-                                S_ISFIFO(info.st_mode) ? "pipe, not a GGUF file" : "device, not a GGUF file";
+            const char * kind = S_ISDIR(info.st_mode)    ? "directory: name the .gguf file in it"
+                                : S_ISFIFO(info.st_mode) ? "pipe, not a GGUF file"
+                                                         : "device, not a GGUF file";
             fail(SYRINX_ERR_BAD_MODEL, "'%s' is a %s", path_.c_str(), kind);
         }
         size_ = static_cast<uint64_t>(info.st_size);
@@ -339,13 +342,14 @@ private:
     // The next n bytes, valid until the next call.
     const uint8_t * take(uint64_t n, const char * what) {
         if (n > file_.file_size_ - offset_) {
-            bad(format("ends inside its header: %s%s at byte %" PRIu64 " takes %" PRIu64 " bytes, and the file has %"
-                       PRIu64 ". It is truncated or damaged: fetch it again", what, place_.c_str(), offset_, n,
-                       file_.file_size_));
+            bad(format("ends inside its header: %s%s at byte %" PRIu64 " takes %" PRIu64
+                       " bytes, and the file has %" PRIu64 ". It is truncated or damaged: fetch it again",
+                       what, place_.c_str(), offset_, n, file_.file_size_));
         }
         if (n > kMaxHeader - offset_) {
             bad(format("has a header of more than %" PRIu64 " bytes (%s%s at byte %" PRIu64 " takes %" PRIu64
-                       "): it is damaged", kMaxHeader, what, place_.c_str(), offset_, n));
+                       "): it is damaged",
+                       kMaxHeader, what, place_.c_str(), offset_, n));
         }
         const uint64_t end = offset_ + n;
         if (end > bytes_.size()) {
@@ -379,14 +383,15 @@ private:
         const std::string_view head(reinterpret_cast<const char *>(data), n);
         if (!starts_with(head, "GGUF")) {
             const std::string what = recognise(head, file_.file_size_);
-            bad(what.empty() ? format("is not a GGUF file: it begins with '%s' instead of 'GGUF'",
-                                      format_magic(head).c_str())
-                             : "is " + what);
+            bad(what.empty()
+                    ? format("is not a GGUF file: it begins with '%s' instead of 'GGUF'", format_magic(head).c_str())
+                    : "is " + what);
         }
         offset_ = 4;
         if (n < kFixedHeader) {
             bad(format("ends after %zu bytes, inside the first %zu that every GGUF file has: it is truncated; fetch it "
-                       "again", n, kFixedHeader));
+                       "again",
+                       n, kFixedHeader));
         }
         file_.version_ = take_number<uint32_t>("the version");
         if (file_.version_ != 0 && (file_.version_ & 0xffffu) == 0) {
@@ -402,8 +407,9 @@ private:
         const uint64_t room = (file_.file_size_ - offset_) / smallest;
         if (n > most || n > room) {
             bad(format("claims %" PRIu64 " %s; %s: it is damaged or truncated", n, what,
-                       n > most ? format("at most %" PRIu64 " are supported", most).c_str()
-                                : format("its %" PRIu64 " bytes hold at most %" PRIu64, file_.file_size_, room).c_str()));
+                       n > most
+                           ? format("at most %" PRIu64 " are supported", most).c_str()
+                           : format("its %" PRIu64 " bytes hold at most %" PRIu64, file_.file_size_, room).c_str()));
         }
     }
 
@@ -411,8 +417,10 @@ private:
         place_ = format(" of key number %" PRIu64, index);
         std::string key = take_string("the name");
         if (key.empty() || key.size() > kMaxKeyBytes || key.find('\0') != key.npos) {
-            bad(format("has a key (number %" PRIu64 ") whose name is %s", index, key.empty() ? "empty" :
-                       key.size() > kMaxKeyBytes ? "longer than 65535 bytes" : "cut by a NUL byte"));
+            bad(format("has a key (number %" PRIu64 ") whose name is %s", index,
+                       key.empty()                 ? "empty"
+                       : key.size() > kMaxKeyBytes ? "longer than 65535 bytes"
+                                                   : "cut by a NUL byte"));
         }
         place_ = " of key '" + printable(key) + "'";
         GgufFile::Entry entry = {take_type(), false, 1, 0};
@@ -446,8 +454,9 @@ private:
         const uint64_t most = strings ? kMaxStrings : kMaxNumbers;
         if (entry.size > room || entry.size > most) {
             bad(format("claims %" PRIu64 " elements in the array%s; %s %" PRIu64 ": it is damaged or truncated",
-                       entry.size, place_.c_str(), entry.size > room ? "the rest of the file holds at most" :
-                       "supported are at most", std::min(room, most)));
+                       entry.size, place_.c_str(),
+                       entry.size > room ? "the rest of the file holds at most" : "supported are at most",
+                       std::min(room, most)));
         }
         if (!strings) {
             take(entry.size * element, "the value");
@@ -483,7 +492,9 @@ private:
         const bool too_long = tensor.name.size() >= GGML_MAX_NAME;
         if (tensor.name.empty() || too_long || tensor.name.find('\0') != std::string::npos) {
             bad(format("has a tensor (number %" PRIu64 ") whose name '%s' is %s", index, printable(tensor.name).c_str(),
-                       tensor.name.empty() ? "empty" : too_long ? "longer than 63 bytes" : "cut by a NUL byte"));
+                       tensor.name.empty() ? "empty"
+                       : too_long          ? "longer than 63 bytes"
+                                           : "cut by a NUL byte"));
         }
         place_ = " of tensor '" + printable(tensor.name) + "'";
         parse_shape(tensor);
@@ -576,7 +587,8 @@ private:
             how = "leaves a gap after " + (index == 0 ? "the header" : "tensor '" + before + "'");
         }
         bad(format("puts tensor '%s' at offset %" PRIu64 " of the tensor data, which %s; it belongs at %" PRIu64
-                   ": the file is damaged", printable(tensor.name).c_str(), tensor.offset, how.c_str(), expected));
+                   ": the file is damaged",
+                   printable(tensor.name).c_str(), tensor.offset, how.c_str(), expected));
     }
 
     [[noreturn]] void bad_end(const GgufTensor & tensor, uint64_t room) const {
@@ -587,10 +599,11 @@ private:
         }
         const uint64_t here = tensor.offset > room ? tensor.bytes : tensor.bytes - (room - tensor.offset);
         const std::string all = fits && total > here
-            ? format("; with the tensors behind it %" PRIu64 " bytes are missing", total - room) : "";
+                                    ? format("; with the tensors behind it %" PRIu64 " bytes are missing", total - room)
+                                    : "";
         bad(format("is truncated: tensor '%s' is missing %" PRIu64 " of its %" PRIu64 " bytes (the file has %" PRIu64
-                   " bytes)%s. Fetch it again", printable(tensor.name).c_str(), here, tensor.bytes, file_.file_size_,
-                   all.c_str()));
+                   " bytes)%s. Fetch it again",
+                   printable(tensor.name).c_str(), here, tensor.bytes, file_.file_size_, all.c_str()));
     }
 
     ByteSource & source_;

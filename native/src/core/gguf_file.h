@@ -20,8 +20,19 @@ namespace syrinx {
 
 // Numbers are the format's.
 enum class GgufType : uint32_t {
-    Uint8 = 0, Int8 = 1, Uint16 = 2, Int16 = 3, Uint32 = 4, Int32 = 5, Float32 = 6, Bool = 7, String = 8, Array = 9,
-    Uint64 = 10, Int64 = 11, Float64 = 12
+    Uint8 = 0,
+    Int8 = 1,
+    Uint16 = 2,
+    Int16 = 3,
+    Uint32 = 4,
+    Int32 = 5,
+    Float32 = 6,
+    Bool = 7,
+    String = 8,
+    Array = 9,
+    Uint64 = 10,
+    Int64 = 11,
+    Float64 = 12
 };
 
 // "uint32" and the like.
@@ -87,7 +98,7 @@ public:
     uint64_t alignment() const { return alignment_; }
     uint64_t data_offset() const { return data_offset_; }  // where tensor data begins
     uint64_t file_size() const { return file_size_; }
-    uint64_t header_xxh64() const;                         // XXH64, seed 0, of every byte before data_offset
+    uint64_t header_xxh64() const;  // XXH64, seed 0, of every byte before data_offset
 
     const std::vector<GgufTensor> & tensors() const { return tensors_; }
     const GgufTensor * find_tensor(const std::string & name) const;  // nullptr: none

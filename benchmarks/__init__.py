@@ -1,0 +1,3 @@
+"""Measurements that are run by hand; see docs/benchmarks.md for what they gave."""
+
+from __future__ import annotations
