@@ -143,10 +143,11 @@ def _run_ctest(shop: Workshop, build_dir: Path, tiny_models: Path) -> TestReport
 
         environment = {**_sanitizer_environment(), "SYRINX_TINY_DIR": str(tiny_models)}
         done = process.run(command, env=environment, on_output=on_output)
-    summary = re.search(r"(\d+) tests? failed out of (\d+)", done.stdout)
+    # CMake 4.4 says "100% tests passed out of 10", older ones and a run with failures "..., 1 tests failed out of 10".
+    summary = re.search(r"tests passed(?:, (\d+) tests? failed)? out of (\d+)", done.stdout)
     if not summary:
         raise BuildError(f"ctest did not run the tests:\n{_tail(done.stdout + done.stderr, 20)}")
-    failed, total = int(summary[1]), int(summary[2])
+    failed, total = int(summary[1] or 0), int(summary[2])
     report = TestReport(shop.options.sanitize, total - failed, failed, round(time.monotonic() - started, 1))
     if done.exit_code != 0 or failed:
         log = _keep_log("native-tests", done)
