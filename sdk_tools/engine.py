@@ -10,11 +10,12 @@ lock, so other threads run while the engine computes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -550,6 +551,22 @@ class Sampler(_Handle):
         return probabilities
 
 
+@contextlib.contextmanager
+def _noted_interrupts() -> Iterator[threading.Event]:
+    """Within, Ctrl-C (and SIGTERM, if it is handled) sets the event instead of raising in the midst of something."""
+    noted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield noted  # signals arrive elsewhere
+        return
+    signals = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
+    old = {number: signal.signal(number, lambda *_: noted.set()) for number in signals}
+    try:
+        yield noted
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
 def run_interruptible(work: Callable[[], Result], cancel: Callable[[], None]) -> Result:
     """Runs `work` on a thread of its own and waits; Ctrl-C calls `cancel` and is raised once `work` has ended.
 
@@ -567,26 +584,13 @@ def run_interruptible(work: Callable[[], Result], cancel: Callable[[], None]) ->
         finally:
             done.set()
 
-    thread = threading.Thread(target=run, name="engine call")
-    interrupted: KeyboardInterrupt | None = None
-    # Held back while the thread starts, or it would be left running behind the exception.
-    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        thread.start()
-    finally:
-        try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
-        except KeyboardInterrupt as error:
-            interrupted = error
-    while not done.is_set():
-        try:
-            if interrupted:
+    with _noted_interrupts() as interrupted:
+        threading.Thread(target=run, name="engine call").start()
+        while not done.wait(0.1):
+            if interrupted.is_set():
                 cancel()  # again and again: `work` may be between two calls, where a cancel is forgotten
-            done.wait(0.1)
-        except KeyboardInterrupt as error:
-            interrupted = error
-    if interrupted:
-        raise interrupted
+    if interrupted.is_set():
+        raise KeyboardInterrupt
     if failures:
         raise failures[0]
     return results[0]

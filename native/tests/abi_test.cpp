@@ -92,6 +92,8 @@ TEST_CASE("options out of range are named") {
     refused("n_outputs", [](auto & p) { p.n_outputs = 0; });
     refused("n_seq_max", [](auto & p) { p.n_seq_max = 1 << 20; });
     refused("n_threads", [](auto & p) { p.n_threads = -2; });
+    refused("flash_attention", [](auto & p) { p.flash_attention = 9; });
+    refused("full_swa", [](auto & p) { p.full_swa = -1; });
     refused("poll", [](auto & p) { p.poll = 101; });
     refused("type_k", [](auto & p) { p.type_k = 77; });
     refused("type_v", [](auto & p) { p.type_v = SYRINX_KV_Q8_0; });
@@ -122,6 +124,8 @@ TEST_CASE("texts and token lists are sized first, and a small buffer is said so"
     size_t bytes = sizeof text;
     REQUIRE(syrinx_detokenize(model.handle, tokens.data(), n, 0, text, &bytes) == SYRINX_OK);
     CHECK(std::string(text, bytes) == "hello");
+    CHECK(syrinx_tokenize(model.handle, "a", SIZE_MAX, 0, 0, nullptr, &n) == SYRINX_ERR_INVALID_ARGUMENT);
+    CHECK(syrinx_detokenize(model.handle, tokens.data(), -1, 0, text, &bytes) == SYRINX_ERR_INVALID_ARGUMENT);
     CHECK(syrinx_tokenize(model.handle, "a\xff", 2, 0, 0, nullptr, &n) == SYRINX_ERR_INVALID_ARGUMENT);
     CHECK(std::string(syrinx_last_error(model.handle)).find("byte 1") != std::string::npos);
 }

@@ -243,6 +243,11 @@ TEST_CASE("a probe keeps the stages asked for, by name, and is whole or absent")
     context.prefill(model.tokens(6));
     CHECK(syrinx_probe_write(context.handle, "/nonexistent/folder/x.gguf") == SYRINX_ERR_IO);
     CHECK(std::string(syrinx_last_error(context.handle)).find("/nonexistent/folder/x.gguf") != std::string::npos);
+    // Neither the model itself nor a device is ever replaced.
+    const std::string sound = read_file(tiny("llama-a"));
+    CHECK(syrinx_probe_write(context.handle, tiny("llama-a").c_str()) == SYRINX_ERR_INVALID_ARGUMENT);
+    CHECK(read_file(tiny("llama-a")) == sound);
+    CHECK(syrinx_probe_write(context.handle, "/dev/null") == SYRINX_ERR_INVALID_ARGUMENT);
 }
 
 TEST_SUITE_END();

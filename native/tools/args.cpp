@@ -69,6 +69,9 @@ int32_t Args::integer(const std::string & name, int32_t otherwise) const {
 }
 
 uint64_t Args::unsigned64(const std::string & name, uint64_t otherwise) const {
+    if (text(name).find('-') != std::string::npos) {  // strtoull would take it, and wrap
+        throw UsageError("--" + name + ": '" + text(name) + "' is negative");
+    }
     return has(name) ? number(name, text(name), [](const char * s, char ** end) { return strtoull(s, end, 10); })
                      : otherwise;
 }

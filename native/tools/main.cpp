@@ -1,5 +1,6 @@
 // syrinx: the engine on a command line, the same on the host and on a device. JSON goes to stdout, everything meant
 // for a person to stderr. Exit code: 0, 2 for usage, 10 + syrinx_status for a failed call.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -16,6 +17,7 @@ static const char usage[] =
     "                     [--input tokens|embeds] [--chunk N]\n"
     "all:   [--device NAME] [--gpu-layers N] [--threads N] [--threads-batch N] [--poll 0..100] [--ctx N] [--batch N]\n"
     "       [--kv f16|f32|bf16|q8_0|q4_0] [--flash-attention 0|1] [--mmap 0|1] [--repack 0|1] [--verbosity 0..3]\n"
+    "exit code: 0; 2 for a wrong option; 10 + syrinx_status for a failed call\n"
     "example: syrinx run SmolLM2.gguf --prompt 'What is the capital of France?' --max-tokens 32 --stream\n";
 
 static int print_error(const char * status, const char * text, int code) {
@@ -32,9 +34,11 @@ int main(int argc, char ** argv) {
     };
     static const Command commands[] = {
         {"info", run_info}, {"check", run_check}, {"run", run_run}, {"bench", run_bench}, {"parity", run_parity}};
-    if (argc > 1 && (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0)) {
-        std::fputs(usage, stdout);
-        return 0;
+    for (int i = 1; i < std::min(argc, 3); ++i) {  // alone, or behind a command
+        if (std::strcmp(argv[i], "--help") == 0 || std::strcmp(argv[i], "-h") == 0) {
+            std::fputs(usage, stdout);
+            return 0;
+        }
     }
     if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
         std::printf("%s\n", syrinx_version());

@@ -1,4 +1,5 @@
 // syrinx run
+#include <algorithm>
 #include <cstdio>
 
 #include "commands.h"
@@ -65,7 +66,10 @@ Json run_run(int argc, char ** argv) {
     const int32_t max_tokens = args.integer("max-tokens", 256);
     syrinx_context_params context = context_params(args);
     if (!args.has("ctx") && max_tokens > 0) {
-        context.n_ctx = static_cast<int32_t>(tokens.size()) + max_tokens;
+        // What this run can fill, and no more than the model was trained for: past that it talks nonsense.
+        const int64_t n_ctx_train = model.facts()["n_ctx_train"];
+        const int64_t needed = static_cast<int64_t>(tokens.size()) + max_tokens;
+        context.n_ctx = static_cast<int32_t>(std::min(needed, std::max<int64_t>(n_ctx_train, 1)));
     }
     const Context decode(model, context);
     const std::unique_ptr<Context> prefill(args.has("dual") ? new Context(model, context) : nullptr);

@@ -5,7 +5,8 @@
 //    happened and what to do about it.
 //  * Handles are opaque and never dereferenced by the caller. A closed or foreign handle is answered with
 //    SYRINX_ERR_CLOSED; it is never read. Handles may be closed in any order and from any thread: closing cancels the
-//    call that is running on the handle, waits for it, and frees. Closing NULL or a closed handle does nothing.
+//    call that is running on the handle, waits for it, and frees; a sampler in use is only let go of when that call
+//    ends. Closing NULL or a closed handle does nothing.
 //  * One call at a time per context or sampler; a second one from another thread is answered with SYRINX_ERR_BUSY.
 //    syrinx_context_cancel, *_close and syrinx_last_error may be called at any time from any thread.
 //  * Buffers belong to the caller, unless a comment says otherwise; the library keeps no pointer to them after a call.
@@ -222,8 +223,8 @@ typedef enum syrinx_kv_type {
 typedef struct syrinx_context_params {
     uint32_t struct_size;       // sizeof(syrinx_context_params)
     int32_t n_ctx;              // positions the context holds; 0 is the model's training length, at most 8192
-    int32_t n_batch;            // rows computed at once; memory grows with it. 1..n_ctx
-    int32_t n_outputs;          // of those, rows with results; memory grows with it times n_vocab. 1..n_batch. Asking
+    int32_t n_batch;            // rows computed at once; memory grows with it. At least 1; more than n_ctx is n_ctx
+    int32_t n_outputs;          // of those, rows with results; memory grows with it times n_vocab. At least 1. Asking
                                 // for more is no error: the rows are then computed in smaller batches
     int32_t n_seq_max;          // layout only: this API drives sequence 0
     int32_t kv_unified;         // layout only; both ends of a hand-over must agree
@@ -306,7 +307,8 @@ SYRINX_API syrinx_status syrinx_handover(syrinx_context * from, syrinx_context *
 // and "all" are understood. Rows that were not asked for as output are missing from the last layer on.
 // Errors: INVALID_ARGUMENT (the unknown name, and the names there are).
 SYRINX_API syrinx_status syrinx_probe_start(syrinx_context * context, const char * stages);
-// Writes what was captured and stops. The file appears whole or not at all. Errors: IO, INVALID_ARGUMENT (not started).
+// Writes what was captured and stops. The file appears whole or not at all. Errors: IO, INVALID_ARGUMENT (not started;
+// the path is the model's own file, a folder, device or pipe).
 SYRINX_API syrinx_status syrinx_probe_write(syrinx_context * context, const char * path);
 
 // --------------------------------------------------------------------------------------------------------- sampler

@@ -62,6 +62,10 @@ syrinx_status syrinx_context_open(syrinx_model * model, const syrinx_context_par
             require_struct(params, "params");
             p = *params;
         }
+        require_flag("kv_unified", p.kv_unified);
+        require_flag("flash_attention", p.flash_attention);
+        require_flag("full_swa", p.full_swa);
+        require_flag("embeds_are_scaled", p.embeds_are_scaled);
         *context = static_cast<syrinx_context *>(add_handle(std::make_shared<ContextObject>(self.model, p)));
     });
 }

@@ -78,14 +78,15 @@ syrinx_status syrinx_generate(syrinx_context * prefill, syrinx_context * decode,
     return call<ContextObject>(decode, [&](ContextObject & self) {
         require_struct(params, "params");
         require_struct(result, "result");
-        require_pointer(tokens, "tokens");
         if (n < 1) {
             fail(SYRINX_ERR_INVALID_ARGUMENT, "the prompt has %d tokens; it needs at least one", n);
         }
+        require_pointer(tokens, "tokens");
         const auto sampling = find<SamplerObject>(sampler);
         const auto first = find<ContextObject>(prefill);
-        require_pointer(sampling.get(), "sampler (or it is closed)");
-        require_pointer(first.get(), "prefill (or it is closed)");
+        if (!sampling || !first) {
+            fail(SYRINX_ERR_INVALID_ARGUMENT, "the %s is NULL or closed", sampling ? "prefill context" : "sampler");
+        }
         const Entered sampler_entered(*sampling);
         require_entered(sampler_entered, "sampler");
         *result = {};

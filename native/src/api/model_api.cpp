@@ -30,6 +30,9 @@ syrinx_status syrinx_model_open(syrinx_engine * engine, const char * path, const
             require_struct(params, "params");
             p = *params;
         }
+        require_flag("use_mmap", p.use_mmap);
+        require_flag("use_repack", p.use_repack);
+        require_flag("check_tensors", p.check_tensors);
         const Progress progress = [&](float fraction) {
             const bool stop = p.progress && p.progress("load", fraction, p.progress_user_data) != 0;
             return !stop && !self.cancelled();
@@ -63,6 +66,7 @@ syrinx_status syrinx_embed_tokens(syrinx_model * model, const int32_t * tokens, 
     return call<ModelObject>(model, [&](ModelObject & self) {
         require_pointer(tokens, "tokens");
         require_pointer(embds, "embds");
+        require_count(n);
         self.model->embed_tokens(tokens, n, embds);
     });
 }
@@ -71,6 +75,10 @@ syrinx_status syrinx_tokenize(syrinx_model * model, const char * text, size_t te
                               int32_t parse_special, int32_t * tokens, int32_t * n) {
     return call<ModelObject>(model, [&](ModelObject & self) {
         require_pointer(text, "text");
+        if (text_bytes > INT32_MAX / 2) {
+            fail(SYRINX_ERR_INVALID_ARGUMENT, "text_bytes is %zu; at most %d can be tokenized", text_bytes,
+                 INT32_MAX / 2);
+        }
         write_tokens(tokenize(*self.model, std::string(text, text_bytes), add_special != 0, parse_special != 0), tokens,
                      n);
     });
@@ -81,6 +89,7 @@ syrinx_status syrinx_detokenize(syrinx_model * model, const int32_t * tokens, in
     return call<ModelObject>(model, [&](ModelObject & self) {
         require_pointer(tokens, "tokens");
         require_pointer(size, "size");
+        require_count(n);
         std::string bytes;
         for (int32_t i = 0; i < n; ++i) {
             bytes += token_piece(*self.model, tokens[i], special != 0);

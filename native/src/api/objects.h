@@ -68,6 +68,19 @@ inline void require_pointer(const void * pointer, const char * name) {
     }
 }
 
+inline void require_count(int32_t n) {
+    if (n < 0) {
+        fail(SYRINX_ERR_INVALID_ARGUMENT, "n is %d; it cannot be negative", n);
+    }
+}
+
+// 0 or 1, so that a misplaced number is noticed.
+inline void require_flag(const char * option, int32_t value) {
+    if (value != 0 && value != 1) {
+        fail(SYRINX_ERR_INVALID_ARGUMENT, "%s is %d; it must be 0 or 1", option, value);
+    }
+}
+
 // A struct from a caller that was compiled with another header has another size.
 template <class T>
 void require_struct(const T * params, const char * name) {

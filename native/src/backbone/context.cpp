@@ -362,7 +362,7 @@ void Context::write_probe(const std::string & path) {
     if (!probe_) {
         fail(SYRINX_ERR_INVALID_ARGUMENT, "no probe was started on this context");
     }
-    probe_->write(path, model_->facts().fingerprint);
+    probe_->write(path, model_->facts().fingerprint, model_->path());
     probe_.reset();
 }
 

@@ -1,10 +1,13 @@
 #include "backbone/probe.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -43,7 +46,24 @@ int64_t Probe::n_rows(const std::string & stage) const {
 
 void Probe::add_ids(const int32_t * tokens, int32_t n) { prompt_ids_.insert(prompt_ids_.end(), tokens, tokens + n); }
 
-void Probe::write(const std::string & path, uint64_t fingerprint) const {
+// Where a write to `path` ends up, links followed, after a look at what is there now.
+static std::string resolve_output(const std::string & path, const std::string & model_path) {
+    struct stat there, model;
+    if (stat(path.c_str(), &there) != 0) {
+        return path;
+    }
+    if (!S_ISREG(there.st_mode)) {
+        fail(SYRINX_ERR_INVALID_ARGUMENT, "'%s' is a folder, device or pipe: give the name of a file", path.c_str());
+    }
+    if (stat(model_path.c_str(), &model) == 0 && model.st_dev == there.st_dev && model.st_ino == there.st_ino) {
+        fail(SYRINX_ERR_INVALID_ARGUMENT, "'%s' is the model itself: give another name", path.c_str());
+    }
+    std::unique_ptr<char, void (*)(void *)> real(realpath(path.c_str(), nullptr), std::free);
+    return real ? real.get() : path;
+}
+
+void Probe::write(const std::string & path, uint64_t fingerprint, const std::string & model_path) const {
+    const std::string target = resolve_output(path, model_path);
     struct Free {
         void operator()(gguf_context * c) const { gguf_free(c); }
         void operator()(ggml_context * c) const { ggml_free(c); }
@@ -66,9 +86,10 @@ void Probe::write(const std::string & path, uint64_t fingerprint) const {
         tensor->data = const_cast<float *>(rows.values.data());
         gguf_add_tensor(out.get(), tensor);
     }
-    const std::string temporary = format("%s.%d.part", path.c_str(), static_cast<int>(getpid()));
+    static std::atomic<unsigned> counter{0};  // two contexts may write at once
+    const std::string temporary = format("%s.%d.%u.part", target.c_str(), static_cast<int>(getpid()), ++counter);
     if (!gguf_write_to_file(out.get(), temporary.c_str(), /*only_meta=*/false) ||
-        std::rename(temporary.c_str(), path.c_str()) != 0) {
+        std::rename(temporary.c_str(), target.c_str()) != 0) {
         const int error = errno;
         std::remove(temporary.c_str());
         fail(SYRINX_ERR_IO, "cannot write the probe file '%s': %s", path.c_str(), std::strerror(error));

@@ -27,7 +27,8 @@ public:
     void add_ids(const int32_t * tokens, int32_t n);
 
     // One F32 tensor a stage, the ids and the fingerprint as metadata. Temporary name, then renamed: whole or not at all.
-    void write(const std::string & path, uint64_t fingerprint) const;
+    // A symbolic link is followed; INVALID_ARGUMENT if the path is the model's own file or no regular file.
+    void write(const std::string & path, uint64_t fingerprint, const std::string & model_path) const;
 
 private:
     struct Rows {
