@@ -296,7 +296,7 @@ class Engine(_Handle):
         self._library.syrinx_sampler_default_params(ctypes.byref(struct))
         for name, value in vars(chosen).items():
             if value is not None:
-                setattr(struct, name, value)
+                setattr(struct, name, _as_int32(name, value) if name in ("top_k", "penalty_window") else value)
         pointer = ctypes.c_void_p()
         self._check(self._library.syrinx_sampler_create(self._pointer, ctypes.byref(struct), ctypes.byref(pointer)))
         return Sampler(self._library, pointer)
@@ -424,6 +424,7 @@ class Context(_Handle):
     def decode_token(self, token: int) -> tuple[Floats, Floats]:
         """Appends one token; returns (logits [n_vocab], hidden [n_embd_out])."""
         logits, hidden = np.empty(self.n_vocab, np.float32), np.empty(self.n_embd_out, np.float32)
+        token = _as_int32("token", token)
         self._check(self._library.syrinx_decode_token(self._pointer, token, _floats(logits), _floats(hidden)))
         return logits, hidden
 
@@ -541,7 +542,7 @@ class Sampler(_Handle):
 
     def accept(self, token: int) -> None:
         """Puts a token into the history."""
-        self._check(self._library.syrinx_sampler_accept(self._pointer, token))
+        self._check(self._library.syrinx_sampler_accept(self._pointer, _as_int32("token", token)))
 
     def probs(self, logits: npt.ArrayLike) -> Floats:
         """The distribution that sample would draw from: [n], exact zeros outside the kept set."""
@@ -704,7 +705,14 @@ def _floats(array: Floats) -> Any:
 
 def _set_unless_none(struct: ctypes.Structure, name: str, value: Any) -> None:
     if value is not None:
-        setattr(struct, name, int(value))
+        setattr(struct, name, _as_int32(name, value))
+
+
+def _as_int32(name: str, value: Any) -> int:
+    """ctypes would cut a larger number down to 32 bits without a word."""
+    if not isinstance(value, (int, np.integer)) or not -(1 << 31) <= int(value) < 1 << 31:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number that fits 32 bits.")
+    return int(value)
 
 
 def _encode_text(text: str, *, allow_nul: bool = False) -> bytes:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from sdk_tools.errors import UsageError
+
 _CHUNK = 1 << 20
 
 
@@ -50,8 +52,31 @@ def hash_tree(root: Path, parts: Iterable[str] = (".",)) -> str:
     return digest.hexdigest()
 
 
+def check_output(path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Before long work: `path` can be written later, and is not one of the files that the work reads.
+
+    Errors: UsageError (its folder is absent or not writable; it is a folder, device or pipe; it is an input).
+    """
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"The folder of {path} does not exist.", "Create it first.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"Nothing can be written into the folder of {path}.", "Choose another place.")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is a folder, device or pipe.", "Give the name of a file.")
+    for other in inputs:
+        if path.exists() and other.exists() and path.samefile(other):
+            raise UsageError(f"{path} would be overwritten while it is read.", "Give another name.")
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Writes a file so that readers see the old content or the new, never a part. The folder must exist."""
+    """Writes a file so that readers see the old content or the new, never a part. The folder must exist.
+
+    A symbolic link is followed. Errors: UsageError (a folder, device or pipe), OSError.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is a folder, device or pipe.", "Give the name of a file.")
+    path = path.resolve()
     content = data.encode() if isinstance(data, str) else data
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)

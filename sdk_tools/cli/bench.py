@@ -11,8 +11,7 @@ from sdk_tools.build.driver import ensure_engine
 from sdk_tools.cli.generation import context_options, device_option, open_device
 from sdk_tools.cli.options import engine_option, examples, json_option
 from sdk_tools.cli.output import format_bytes, print_json, print_table
-from sdk_tools.errors import UsageError
-from sdk_tools.files import write_atomic
+from sdk_tools.files import check_output, write_atomic
 from sdk_tools.lab.bench import BenchCase, BenchReport, InputKind, Summary, run_bench
 from sdk_tools.lab.machine import summarize
 from sdk_tools.lab.report import render_bench
@@ -82,8 +81,8 @@ def command(
         dual=dual,
         timeout_s=time_limit,
     )
-    if html and not html.absolute().parent.is_dir():
-        raise UsageError(f"The folder of {html} does not exist.", "Create it first.")
+    if html:
+        check_output(html, (model,))
     reporter = make_reporter(quiet=as_json)
     built = ensure_engine(engine, reporter=reporter)
     with open_device(device) as place:

@@ -61,7 +61,7 @@ def command(
     ctx: int | None,
     kv: str | None,
     engine: Path | None,
-) -> None:
+) -> int:
     """Talk with a model; it remembers the conversation.
 
     On a terminal, type /help for the commands. From a pipe, every line is a message, answered in order. When the
@@ -71,6 +71,8 @@ def command(
         raise BadInputError(f"There is no file {model}.", "Give the path of a GGUF file.")
     # Ctrl-C ends an answer only; a request to terminate must end the program, in the midst of one too.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if sys.stdin is None:
+        raise UsageError("Messages come from standard input, which is closed.")
     reporter = make_reporter(quiet=as_json)
     library = ensure_engine(engine, reporter=reporter).library
     sampling = SamplerParams(temperature, top_k, top_p, repetition_penalty, penalty_window, seed)
@@ -83,7 +85,10 @@ def command(
         loaded.open_context(params) as context,
     ):
         session = ChatSession(loaded, context, sampler, max_tokens, stop, system)
-        converse(session, JsonFace() if as_json else TerminalFace() if sys.stdin.isatty() else PipeFace())
+        face = JsonFace() if as_json else TerminalFace() if sys.stdin.isatty() else PipeFace()
+        failures = converse(session, face)
+    # A person has seen what failed and gone on; a script only sees the exit code.
+    return EngineError.exit_code if failures and not isinstance(face, TerminalFace) else 0
 
 
 def open_model(engine: Engine, path: Path, reporter: Reporter) -> Model:
@@ -119,29 +124,33 @@ class Face(Protocol):
         """Something that is not part of the conversation."""
 
 
-def converse(session: ChatSession, face: Face) -> None:
-    """Runs the conversation to its end."""
+def converse(session: ChatSession, face: Face) -> int:
+    """Runs the conversation to its end. Returns how many answers failed."""
+    failures = 0
     for line in face.messages():
         text = line.strip()
         if text.startswith("/"):
             if not _obey(session, face, text):
-                return
-        elif text:
-            _answer(session, face, text)
+                break
+        elif text and not _answer(session, face, text):
+            failures += 1
+    return failures
 
 
-def _answer(session: ChatSession, face: Face, text: str) -> None:
+def _answer(session: ChatSession, face: Face, text: str) -> bool:
+    """False if the engine failed; the session goes on."""
     try:
         turn = session.reply(text, face.piece)
     except KeyboardInterrupt:
         face.note("(stopped)")
-        return
+        return True
     except EngineError as error:
         face.note(f"error: {error}")
-        return
+        return False
     face.done(turn)
     if turn.dropped:
         face.note(f"(the context is full: the {turn.dropped} oldest messages were forgotten)")
+    return True
 
 
 def _obey(session: ChatSession, face: Face, text: str) -> bool:

@@ -14,7 +14,7 @@ from sdk_tools.cli.output import print_json, print_table
 from sdk_tools.devices.base import Device
 from sdk_tools.devices.host import HostDevice
 from sdk_tools.errors import BadInputError, ParityError
-from sdk_tools.files import write_json
+from sdk_tools.files import check_output, write_json
 from sdk_tools.lab.bench import BenchCase, run_bench
 from sdk_tools.native_cli import call_engine
 from sdk_tools.paths import default_output_dir
@@ -39,6 +39,8 @@ def command(model: Path | None, out: Path | None, engine: Path | None, as_json: 
 
     Exit code 1 if the answer is wrong. The figures are also written to out/demo.json.
     """
+    if out:
+        check_output(out, (model,) if model else ())
     reporter = make_reporter(quiet=as_json)
     built = ensure_engine(engine, reporter=reporter)
     if model and not model.is_file():

@@ -27,7 +27,11 @@ _SAMPLING = (
 )
 _CONTEXT = (
     click.option("--threads", type=click.IntRange(1, 512), help="[default: the processors, at most 4]"),
-    click.option("--ctx", type=click.IntRange(min=1), help="Positions held [default: the model's own, at most 8192]."),
+    click.option(
+        "--ctx",
+        type=click.IntRange(min=1),
+        help="Positions held [default: what the run needs, at most what the model was trained for].",
+    ),
     click.option("--kv", type=click.Choice(KV_TYPES), help="Type of the KV cache [default: f16]."),
 )
 

@@ -13,7 +13,7 @@ from sdk_tools.cli.options import engine_option, examples, json_option
 from sdk_tools.cli.output import print_json, print_table
 from sdk_tools.errors import ParityError, UsageError
 from sdk_tools.families.llm.parity import DEFAULT_PROMPT, InputKind, ParityCase, ParityReport, run_parity
-from sdk_tools.files import write_atomic
+from sdk_tools.files import check_output, write_atomic
 from sdk_tools.lab.limits import KINDS, Verdict
 from sdk_tools.lab.report import render_parity
 from sdk_tools.progress import make_reporter
@@ -87,8 +87,8 @@ def command(
         timeout_s=time_limit,
     )
     for path in (report, save_reference, save_dump):
-        if path and not path.absolute().parent.is_dir():
-            raise UsageError(f"The folder of {path} does not exist.", "Create it first.")
+        if path:
+            check_output(path, (model, Path(reference)))
     reporter = make_reporter(quiet=as_json)
     built = ensure_engine(engine, reporter=reporter)
     with open_device(device) as place:

@@ -98,9 +98,13 @@ def describe_speed(answer: dict[str, object]) -> str:
 
 
 def _read_prompt(prompt: str) -> str:
+    if prompt == "-" and sys.stdin is None:
+        raise UsageError("--prompt - reads standard input, which is closed.")
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise UsageError("The prompt is empty.", 'Give one: --prompt "What is the capital of France?"')
+    if "\0" in text:
+        raise UsageError("The prompt holds a NUL character.", "Remove it.")
     if len(text.encode("utf-8", "replace")) > _MAX_ARGUMENT:
         raise UsageError(f"The prompt has more than {_MAX_ARGUMENT} bytes.", "Shorten it, or use `chat`.")
     return text

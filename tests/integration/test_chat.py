@@ -44,6 +44,12 @@ def test_a_conversation_longer_than_the_context_goes_on(tiny: Callable[[str], Pa
     assert all(answer["n_prompt"] <= 160 for answer in answers)
 
 
+def test_failed_answers_from_a_pipe_are_an_exit_code(tiny: Callable[[str], Path], sdk: Run) -> None:
+    done = sdk("chat", tiny("llama-a"), "--ctx", 8, "--json", stdin="a message that does not fit\n")
+    assert done.returncode == 8
+    assert "do not fit" in done.stdout
+
+
 @pytest.mark.parametrize(("name", "says"), [("qwen3-none", "tokenizer")])
 def test_models_that_cannot_chat(name: str, says: str, tiny: Callable[[str], Path], sdk: Run) -> None:
     done = sdk("chat", tiny(name), stdin="a\n")

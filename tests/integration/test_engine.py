@@ -398,3 +398,18 @@ def test_a_second_thread_is_told_that_it_is_busy(context: Context, greedy: Sampl
     with pytest.raises(Cancelled):
         context.generate(IDS, greedy, max_tokens=5, on_text=intrude)
     assert len(busy) == 1
+
+
+def test_numbers_that_do_not_fit_are_refused_not_cut(engine: Engine, tiny: Callable[..., Path]) -> None:
+    with engine.open_model(tiny("llama-a")) as model:
+        for params in (ContextParams(n_ctx=1 << 40), ContextParams(n_batch=1.7)):  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="32 bits"):
+                model.open_context(params)
+        with pytest.raises(UsageError, match="top_k"):
+            engine.create_sampler(SamplerParams(top_k=2**32 + 1))
+        with model.open_context(ContextParams(n_ctx=16)) as context, engine.create_sampler() as sampler:
+            with pytest.raises(UsageError, match="token"):
+                context.decode_token(2**32 + 1)
+            with pytest.raises(UsageError, match="token"):
+                sampler.accept(2**32 + 3)
+            assert context.n_past == 0

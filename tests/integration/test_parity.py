@@ -124,3 +124,12 @@ def test_errors(
 ) -> None:
     assert __main__.run(["parity", str(tiny(words[0])), *words[1:]]) == code
     assert says in capsys.readouterr().err
+
+
+def test_the_model_is_never_an_output(tiny: Callable[[str], Path], sdk: Run, tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(tiny("llama-a").read_bytes())
+    for option in ("--save-dump", "--save-reference", "--report"):
+        done = sdk("parity", model, "--tokens", "1,2,3", option, model)
+        assert done.returncode == 2
+        assert model.read_bytes() == tiny("llama-a").read_bytes()

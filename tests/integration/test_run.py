@@ -50,3 +50,15 @@ def test_a_model_without_a_tokenizer(tiny: Callable[[str], Path], sdk: Run) -> N
     done = sdk("run", tiny("qwen3-none"), "--prompt", "a")
     assert (done.returncode, done.stdout) == (8, "")
     assert "tokenizer" in done.stderr
+
+
+def test_a_prompt_longer_than_the_training_length_is_refused(tiny: Callable[[str], Path], sdk: Run) -> None:
+    done = sdk("run", tiny("llama-a"), "--raw", "--prompt", "word " * 600, "--max-tokens", 3)
+    assert done.returncode == 8
+    assert "do not fit" in done.stderr
+
+
+def test_a_nul_in_the_prompt_is_a_usage_error(tiny: Callable[[str], Path], sdk: Run) -> None:
+    done = sdk("run", tiny("llama-a"), "--prompt", "-", stdin="a\0b")
+    assert done.returncode == 2
+    assert "NUL" in done.stderr
