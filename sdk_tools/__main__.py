@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -15,10 +18,15 @@ import click
 from sdk_tools.errors import Cancelled, InternalError, SyrinxError, UsageError
 from sdk_tools.paths import cache_dir
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits the process."""
     signal.signal(signal.SIGTERM, _on_terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which nohup asks for
+        signal.signal(signal.SIGHUP, _on_terminate)
+    _open_closed_streams()
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
 
 
@@ -33,9 +41,13 @@ def run(arguments: list[str]) -> int:
         return _report(Cancelled(), as_json="--json" in words)
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): nothing is left to say, and nobody to say it to.
-        # Python would flush once more at exit, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
+        _discard_output()
+        return _report(UsageError(f"The output cannot be written: {error.strerror}.", "Make room."), as_json=False)
     except Exception as error:
         return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
 
@@ -74,8 +86,23 @@ def _report(error: SyrinxError, *, as_json: bool) -> int:
         print_json(error.to_json())
     else:
         prefix = "" if isinstance(error, Cancelled) else "error: "
-        sys.stderr.write(f"{prefix}{error}\n")
+        with contextlib.suppress(OSError):  # then the exit code is all that can be said
+            sys.stderr.write(f"{prefix}{error}\n")
+            sys.stderr.flush()
     return error.exit_code
+
+
+def _discard_output() -> None:
+    # Python would flush once more at exit, and complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_closed_streams() -> None:
+    """A program started with a stream closed (`>&-`) behaves as if it were the null device."""
+    null = Path(os.devnull)
+    sys.stdin = sys.stdin or null.open()
+    sys.stdout = sys.stdout or null.open("w")
+    sys.stderr = sys.stderr or null.open("w")
 
 
 def _save_bug(error: Exception, *, show: bool) -> InternalError:

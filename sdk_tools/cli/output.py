@@ -10,6 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would exit by itself, with 1
+
+
 def print_json(value: object) -> None:
     """One object on standard output. NaN and infinities are not JSON: ValueError."""
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
@@ -17,9 +22,9 @@ def print_json(value: object) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table on standard output, as wide as the terminal, or as its content when it goes to a file."""
-    console = Console()
+    console = _Console()
     if not console.is_terminal:
-        console = Console(width=200)
+        console = _Console(width=200)
     if title:
         console.print(Text(title, style="bold"))
     table = Table()
