@@ -49,6 +49,13 @@ syrinx_context_params resolve(syrinx_context_params p, const Model & model) {
     const int32_t half = static_cast<int32_t>(std::thread::hardware_concurrency() / 2);
     p.n_ctx = p.n_ctx == 0 ? std::min(train, kDefaultMaxCtx) : p.n_ctx;
     require_range("n_ctx", p.n_ctx, 1, 1 << 24);
+    // Learned positions end with their table; llama.cpp would assert on one of its compute threads.
+    for (const GgufTensor & tensor : model.file().tensors) {
+        if (tensor.name == "position_embd.weight" && p.n_ctx > tensor.ne[1]) {
+            fail(SYRINX_ERR_INVALID_ARGUMENT, "n_ctx is %d, but the model has learned only %lld positions", p.n_ctx,
+                 static_cast<long long>(tensor.ne[1]));
+        }
+    }
     p.n_batch = std::min(p.n_batch, p.n_ctx);
     require_range("n_batch", p.n_batch, 1, p.n_ctx);
     p.n_outputs = std::min(p.n_outputs, p.n_batch);
