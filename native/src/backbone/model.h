@@ -1,7 +1,6 @@
 // Weights and vocabulary of one GGUF file on one device.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
