@@ -123,15 +123,7 @@ syrinx_status syrinx_state_save(syrinx_context * context, void * blob, size_t * 
     return call<ContextObject>(context, [&](ContextObject & self) {
         require_pointer(size, "size");
         const std::vector<uint8_t> saved = self.context.save_state();
-        const size_t capacity = *size;
-        *size = saved.size();
-        if (!blob) {
-            return;
-        }
-        if (capacity < saved.size()) {
-            fail(SYRINX_ERR_BUFFER_TOO_SMALL, "%zu bytes are needed, the buffer has %zu", saved.size(), capacity);
-        }
-        std::memcpy(blob, saved.data(), saved.size());
+        write_sized(saved.data(), saved.size(), static_cast<uint8_t *>(blob), size, "bytes");
     });
 }
 

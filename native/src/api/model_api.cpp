@@ -94,15 +94,7 @@ syrinx_status syrinx_detokenize(syrinx_model * model, const int32_t * tokens, in
         for (int32_t i = 0; i < n; ++i) {
             bytes += token_piece(*self.model, tokens[i], special != 0);
         }
-        const size_t capacity = *size;
-        *size = bytes.size();
-        if (!text) {
-            return;
-        }
-        if (capacity < bytes.size()) {
-            fail(SYRINX_ERR_BUFFER_TOO_SMALL, "%zu bytes are needed, the buffer has %zu", bytes.size(), capacity);
-        }
-        std::memcpy(text, bytes.data(), bytes.size());
+        write_sized(bytes.data(), bytes.size(), text, size, "bytes");
     });
 }
 

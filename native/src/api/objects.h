@@ -1,6 +1,7 @@
 // The four kinds of object behind the handles.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -93,33 +94,29 @@ void require_struct(const T * params, const char * name) {
     }
 }
 
-// Writes `text` with a final NUL as the header describes for JSON and error texts.
-inline void write_text(const std::string & text, char * out, size_t * size) {
-    require_pointer(size, "size");
-    const size_t needed = text.size() + 1;
-    const size_t capacity = *size;
-    *size = needed;
+// Copies n items out as the header describes for sized results: `*size` receives what is needed, `out` may be NULL to
+// ask for that only.
+template <class T, class Size>
+void write_sized(const T * items, size_t n, T * out, Size * size, const char * unit) {
+    require_pointer(size, unit);
+    const size_t capacity = static_cast<size_t>(*size);
+    *size = static_cast<Size>(n);
     if (!out) {
         return;
     }
-    if (capacity < needed) {
-        fail(SYRINX_ERR_BUFFER_TOO_SMALL, "%zu bytes are needed, the buffer has %zu", needed, capacity);
+    if (capacity < n) {
+        fail(SYRINX_ERR_BUFFER_TOO_SMALL, "%zu %s are needed, the buffer has %zu", n, unit, capacity);
     }
-    std::memcpy(out, text.c_str(), needed);
+    std::copy(items, items + n, out);
+}
+
+// With a final NUL: JSON and prompts.
+inline void write_text(const std::string & text, char * out, size_t * size) {
+    write_sized(text.c_str(), text.size() + 1, out, size, "bytes");
 }
 
 inline void write_tokens(const std::vector<int32_t> & tokens, int32_t * out, int32_t * n) {
-    require_pointer(n, "n");
-    const int32_t needed = static_cast<int32_t>(tokens.size());
-    const int32_t capacity = *n;
-    *n = needed;
-    if (!out) {
-        return;
-    }
-    if (capacity < needed) {
-        fail(SYRINX_ERR_BUFFER_TOO_SMALL, "%d tokens are needed, the buffer has %d", needed, capacity);
-    }
-    std::copy(tokens.begin(), tokens.end(), out);
+    write_sized(tokens.data(), tokens.size(), out, n, "tokens");
 }
 
 }  // namespace syrinx
