@@ -98,7 +98,6 @@ void require_struct(const T * params, const char * name) {
 // ask for that only.
 template <class T, class Size>
 void write_sized(const T * items, size_t n, T * out, Size * size, const char * unit) {
-    require_pointer(size, unit);
     const size_t capacity = static_cast<size_t>(*size);
     *size = static_cast<Size>(n);
     if (!out) {
@@ -112,10 +111,12 @@ void write_sized(const T * items, size_t n, T * out, Size * size, const char * u
 
 // With a final NUL: JSON and prompts.
 inline void write_text(const std::string & text, char * out, size_t * size) {
+    require_pointer(size, "size");
     write_sized(text.c_str(), text.size() + 1, out, size, "bytes");
 }
 
 inline void write_tokens(const std::vector<int32_t> & tokens, int32_t * out, int32_t * n) {
+    require_pointer(n, "n");
     write_sized(tokens.data(), tokens.size(), out, n, "tokens");
 }
 
