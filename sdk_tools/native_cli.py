@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sdk_tools.build.manifest import BuiltEngine
 from sdk_tools.devices.base import Device
 from sdk_tools.errors import BadInputError, Cancelled, EngineError, SyrinxError, UsageError
-from sdk_tools.process import OutputCallback
+from sdk_tools.process import Stream
 
 # By the name of the syrinx_status; any other failure is an EngineError.
 _ERRORS: dict[str, type[SyrinxError]] = {
@@ -25,21 +25,20 @@ def call_engine(
     engine: BuiltEngine,
     arguments: Sequence[str],
     *,
-    on_output: OutputCallback | None = None,
+    on_piece: Callable[[str], None] | None = None,
     timeout_s: float | None = None,
     cancel: threading.Event | None = None,
 ) -> dict[str, object]:
-    """Runs `syrinx ARGUMENTS` and returns the JSON object it prints.
+    """Runs `syrinx ARGUMENTS` and returns the JSON object it prints last. With `--stream` among the arguments, on_piece
+    gets the answer's text as it comes.
 
     Errors: BadInputError, UsageError and EngineError by the status it reports, with its text; EngineError if it
     crashed or printed no JSON; those of Device.run.
     """
     program = device.push(engine.cli)
-    done = device.run([program, *arguments], on_output=on_output, timeout_s=timeout_s, cancel=cancel)
-    try:
-        answer = json.loads(done.stdout)
-    except ValueError:
-        answer = None
+    lines = _PieceReader(on_piece) if on_piece else None
+    done = device.run([program, *arguments], on_output=lines, timeout_s=timeout_s, cancel=cancel)
+    answer = _parse(done.stdout.rstrip().rpartition("\n")[2])
     if done.exit_code == 0 and isinstance(answer, dict):
         return answer
     error = answer.get("error") if isinstance(answer, dict) else None
@@ -49,3 +48,27 @@ def call_engine(
     how = f"was ended by signal {-done.exit_code}" if done.exit_code < 0 else f"exited with code {done.exit_code}"
     last = "\n".join(f"  {line}" for line in (done.stderr or done.stdout).splitlines()[-8:])
     raise EngineError(f"`syrinx {arguments[0]}` {how} without an answer.\n{last}".rstrip(), "This is a bug; report it.")
+
+
+class _PieceReader:
+    """Takes a program's output as it comes, and finds the lines {"piece": TEXT} in it."""
+
+    def __init__(self, on_piece: Callable[[str], None]) -> None:
+        self._on_piece = on_piece
+        self._line = ""
+
+    def __call__(self, stream: Stream, text: str) -> None:
+        if stream != "stdout":
+            return
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            value = _parse(line)
+            if isinstance(value, dict) and isinstance(value.get("piece"), str):
+                self._on_piece(value["piece"])
+
+
+def _parse(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -2,14 +2,28 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 // A signal handler may not take the library's locks; a thread that waits for the signal may.
 static std::thread waiter;
 static std::atomic<syrinx_context *> watched{nullptr};
+
+void end_with_parent() {
+    const char * const pid = std::getenv("SYRINX_PARENT_PID");
+    if (!pid) {
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (std::to_string(getppid()) != pid) {
+        _exit(128 + SIGTERM);  // it ended before that call
+    }
+}
 
 static void wait_for_signals(sigset_t set) {
     int signal = 0;

@@ -4,6 +4,10 @@
 
 #include "syrinx/syrinx.h"
 
+// Ends this program when the one that started it ends, however that happens, if it asked for this by setting
+// SYRINX_PARENT_PID to its process id. Call it first.
+void end_with_parent();
+
 // Make one before any other thread starts: threads inherit the blocked signals.
 class CancelOnInterrupt {
 public:

@@ -1,10 +1,11 @@
-// syrinx: the engine on a command line, the same on the host and on a device. JSON goes to stdout, everything meant
-// for a person to stderr. Exit code: 0, 2 for usage, 10 + syrinx_status for a failed call.
+// syrinx: the engine on a command line, the same on the host and on a device. JSON goes to stdout, one object a line and
+// the result or error last; everything meant for a person goes to stderr. Exit code: 0, 2 for usage, 10 + syrinx_status for a failed call.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
 #include "commands.h"
+#include "interrupt.h"
 
 static const char usage[] =
     "usage: syrinx info|check MODEL\n"
@@ -21,13 +22,13 @@ static const char usage[] =
     "example: syrinx run SmolLM2.gguf --prompt 'What is the capital of France?' --max-tokens 32 --stream\n";
 
 static int print_error(const char * status, const char * text, int code) {
-    const Json json = {{"schema", 1}, {"error", {{"status", status}, {"text", text}}}};
-    std::printf("%s\n", json.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    print_json({{"schema", 1}, {"error", {{"status", status}, {"text", text}}}});
     std::fprintf(stderr, "syrinx: %s\n", text);
     return code;
 }
 
 int main(int argc, char ** argv) {
+    end_with_parent();
     struct Command {
         const char * name;
         Json (*run)(int, char **);
@@ -47,9 +48,7 @@ int main(int argc, char ** argv) {
     try {
         for (const Command & command : commands) {
             if (argc > 1 && std::strcmp(argv[1], command.name) == 0) {
-                const Json out = command.run(argc - 2, argv + 2);
-                std::printf("%s\n", out.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
-                return std::fflush(stdout) == 0 ? 0 : 1;
+                return print_json(command.run(argc - 2, argv + 2)) ? 0 : 1;
             }
         }
         throw UsageError(argc > 1 ? std::string("unknown command '") + argv[1] + "'" : "no command was given");

@@ -34,8 +34,7 @@ int32_t on_text(const char * text, size_t bytes, void * user_data) {
     auto * collected = static_cast<Collected *>(user_data);
     collected->text.append(text, bytes);
     if (collected->stream) {
-        std::fwrite(text, 1, bytes, stderr);
-        std::fflush(stderr);
+        print_json({{"piece", std::string(text, bytes)}});
     }
     return 0;
 }
@@ -95,9 +94,6 @@ Json run_run(int argc, char ** argv) {
                           static_cast<int32_t>(tokens.size()), &params, generated.data(), &result),
           decode.handle);
     generated.resize(static_cast<size_t>(result.n_generated));
-    if (collected.stream) {
-        std::fputc('\n', stderr);
-    }
     static const char * const finishes[] = {"eos", "stop", "length", "context"};
     return {{"schema", 1},
             {"text", collected.text},

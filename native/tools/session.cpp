@@ -139,6 +139,11 @@ Context::Context(const Model & model, const syrinx_context_params & params) {
     check(syrinx_context_open(model.handle, &params, &handle), model.handle);
 }
 
+bool print_json(const Json & value) {
+    std::printf("%s\n", value.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    return std::fflush(stdout) == 0;
+}
+
 double now_ms() {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -12,6 +12,9 @@
 
 using Json = nlohmann::ordered_json;
 
+// One line on stdout, at once. Text that is no UTF-8 is mended. Whether it could be written.
+bool print_json(const Json & value);
+
 // A failed call: its status and the library's text.
 struct CallError : std::runtime_error {
     CallError(syrinx_status s, const std::string & text) : std::runtime_error(text), status(s) {}

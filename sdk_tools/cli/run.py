@@ -13,7 +13,6 @@ from sdk_tools.cli.options import engine_option, examples, json_option
 from sdk_tools.cli.output import format_bytes, print_json
 from sdk_tools.errors import BadInputError, UsageError
 from sdk_tools.native_cli import call_engine
-from sdk_tools.process import Stream
 from sdk_tools.progress import make_reporter
 
 _EPILOG = examples(
@@ -64,18 +63,17 @@ def command(
     words += [f"--stop={text}" for text in stop] + (["--dual"] if dual else [])
     built = ensure_engine(engine, reporter=make_reporter(quiet=as_json))
     with open_device(device) as place:
-        # The engine streams to its standard error; anything but its own last words is the answer.
-        stream = [] if as_json else ["--stream", "--verbosity", "3"]
         answer = call_engine(
             place,
             built,
-            ["run", place.push(model), *words, *stream],
-            on_output=None if as_json else _print_piece,
+            ["run", place.push(model), *words, *([] if as_json else ["--stream"])],
+            on_piece=None if as_json else _print_piece,
             timeout_s=time_limit,
         )
     if as_json:
         print_json(answer)
     else:
+        click.echo()
         click.echo(describe_speed(answer), err=True)
 
 
@@ -118,8 +116,6 @@ def _prompt_words(prompt: str, system: str | None, raw: bool) -> list[str]:
     return [*([] if system is None else [f"--message=system={system}"]), f"--message=user={prompt}"]
 
 
-def _print_piece(stream: Stream, text: str) -> None:
-    # Failures end with a line of the engine's own, which call_engine turns into the error.
-    if stream == "stderr" and not text.startswith("syrinx: "):
-        sys.stdout.write(text)
-        sys.stdout.flush()
+def _print_piece(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -85,6 +85,8 @@ class HostDevice:
         cancel: threading.Event | None = None,
     ) -> process.Completed:
         folder = self.work_dir if cwd is None else self._resolve(cwd)
+        # The engine's program ends with the process named here, even if that one is killed.
+        env = {"SYRINX_PARENT_PID": str(os.getpid()), **(env or {})}
         return process.run(command, env=env, cwd=folder, on_output=on_output, timeout_s=timeout_s, cancel=cancel)
 
     def close(self) -> None:

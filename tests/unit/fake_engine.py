@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,8 @@ for rule in json.loads((folder / "rules.json").read_text()):
         if rule["dump"]:
             shutil.copy(rule["dump"], sys.argv[sys.argv.index("--out") + 1])
         sys.stderr.write(rule["stderr"])
-        sys.stdout.write(json.dumps(rule["answer"]))
+        for value in [*({{"piece": piece}} for piece in rule["pieces"]), rule["answer"]]:
+            print(json.dumps(value), flush=True)
         sys.exit(rule["exit_code"])
 sys.exit("no rule for: " + words)
 """
@@ -39,12 +41,28 @@ class FakeEngine:
         return self.built.root
 
     def answer(
-        self, match: str, answer: object, *, stderr: str = "", exit_code: int = 0, dump: Path | None = None
+        self,
+        match: str,
+        answer: object,
+        *,
+        pieces: Sequence[str] = (),
+        stderr: str = "",
+        exit_code: int = 0,
+        dump: Path | None = None,
     ) -> None:
-        """Calls whose arguments contain every word of `match` get this; later rules come before earlier ones."""
+        """Calls whose arguments contain every word of `match` get this; later rules come before earlier ones.
+
+        pieces: what it streams before.
+        """
         path = self.root / "bin" / "rules.json"
         rules = json.loads(path.read_text())
-        rule = {"match": match.split(), "answer": answer, "stderr": stderr, "exit_code": exit_code}
+        rule = {
+            "match": match.split(),
+            "answer": answer,
+            "pieces": list(pieces),
+            "stderr": stderr,
+            "exit_code": exit_code,
+        }
         path.write_text(json.dumps([{**rule, "dump": str(dump) if dump else None}, *rules]))
 
     def calls(self) -> list[list[str]]:

@@ -19,7 +19,7 @@ ANSWER = {
 @pytest.fixture
 def engine(tmp_path: Path) -> FakeEngine:
     fake = make_fake_engine(tmp_path / "engine", {})
-    fake.answer("run", ANSWER, stderr="Par\nis. é\n")
+    fake.answer("run", ANSWER, pieces=["Par\n", "is. é"], stderr="a warning of llama.cpp\n")
     (tmp_path / "model.gguf").write_bytes(b"never read")
     return fake
 
@@ -94,7 +94,7 @@ def test_a_failure_of_the_engine_is_not_printed_as_an_answer(
     engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failure = {"schema": 1, "error": {"status": "SYRINX_ERR_BAD_MODEL", "text": "tensor 'x' lies outside"}}
-    engine.answer("run", failure, stderr="syrinx: tensor 'x' lies outside\n", exit_code=14)
+    engine.answer("run", failure, stderr="llama.cpp: bad\nsyrinx: tensor 'x' lies outside\n", exit_code=14)
     assert call(engine, "--prompt", "a") == 4
     printed = capsys.readouterr()
     assert printed.out == ""

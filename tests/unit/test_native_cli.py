@@ -59,3 +59,15 @@ def test_reported_failure(tmp_path: Path, status: str, kind: type[SyrinxError]) 
 def test_no_answer(tmp_path: Path, script: str, match: str) -> None:
     with pytest.raises(EngineError, match=match):
         call(make_engine(tmp_path, script), "info")
+
+
+def test_pieces_come_whole_whatever_the_pipe_does(tmp_path: Path) -> None:
+    engine = make_engine(
+        tmp_path,
+        """printf '{"piece": "one\\\\n'; sleep 0.2; echo '"}'; echo '{"piece": 3}'; echo oops; echo '{"piece": "two"}'
+        echo '{"piece": "not output"}' >&2; echo '{"schema": 1}'""",
+    )
+    pieces: list[str] = []
+    with HostDevice() as device:
+        assert call_engine(device, engine, ["run"], on_piece=pieces.append, timeout_s=30) == {"schema": 1}
+    assert pieces == ["one\n", "two"]
