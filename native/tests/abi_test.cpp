@@ -189,6 +189,7 @@ TEST_CASE("loading reports progress and can be cancelled") {
     params.progress = [](const char *, float, void *) -> int32_t { return 1; };
     CHECK(syrinx_model_open(engine.handle, tiny("llama-a").c_str(), &params, &model) == SYRINX_ERR_CANCELLED);
     CHECK(model == nullptr);
+    CHECK(engine.n_errors_logged == 0);  // it was asked for
 }
 
 TEST_CASE("the newest engine hears llama.cpp's log, line by line, and none after it is closed") {

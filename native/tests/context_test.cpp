@@ -176,6 +176,9 @@ TEST_CASE("bad input is refused by row, and changes nothing") {
     rows[static_cast<size_t>(model.facts.n_embd) * 3 + 2] = std::numeric_limits<float>::infinity();
     refused(SYRINX_ERR_INVALID_ARGUMENT,
             syrinx_prefill_embeds(context.handle, rows.data(), 8, nullptr, 1, nullptr, nullptr), "column 2");
+    rows[static_cast<size_t>(model.facts.n_embd) * 3 + 2] = 1e20f;
+    refused(SYRINX_ERR_INVALID_ARGUMENT,
+            syrinx_prefill_embeds(context.handle, rows.data(), 8, nullptr, 1, nullptr, nullptr), "row 3 is too large");
     std::vector<int32_t> outside = tokens;
     outside[5] = model.facts.n_vocab;
     refused(SYRINX_ERR_INVALID_ARGUMENT,

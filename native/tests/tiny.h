@@ -1,6 +1,7 @@
 // Tiny models for the native tests, and owners of handles that check as they go.
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -28,10 +29,14 @@ inline std::string read_file(const std::string & path) {
 }
 
 struct TestEngine {
-    TestEngine() { REQUIRE(syrinx_engine_create(SYRINX_ABI_VERSION, nullptr, nullptr, &handle) == SYRINX_OK); }
+    TestEngine() { REQUIRE(syrinx_engine_create(SYRINX_ABI_VERSION, on_log, this, &handle) == SYRINX_OK); }
     ~TestEngine() { syrinx_engine_close(handle); }
     TestEngine(const TestEngine &) = delete;
+    static void on_log(syrinx_log_level level, const char *, void * self) {
+        static_cast<TestEngine *>(self)->n_errors_logged += level == SYRINX_LOG_ERROR ? 1 : 0;
+    }
     syrinx_engine * handle = nullptr;
+    std::atomic<int> n_errors_logged{0};
 };
 
 struct TestModel {

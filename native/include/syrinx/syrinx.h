@@ -264,8 +264,8 @@ SYRINX_API syrinx_status syrinx_context_cancel(syrinx_context * context);
 // nothing else is computed for output. hidden: [n_rows][n_embd_out], the final hidden state as the output head sees
 // it; logits: [n_rows][n_vocab]. Either may be NULL. rows NULL with n_rows 1 means the last row.
 // Positions continue from n_past; models with M-RoPE get the same position on every text axis.
-// Errors: CONTEXT_FULL (nothing was appended), CANCELLED, INVALID_ARGUMENT (NaN or Inf in a row: its index is named),
-// UNSUPPORTED (embedding multiplier, see embeds_are_scaled).
+// Errors: CONTEXT_FULL (nothing was appended), CANCELLED, INVALID_ARGUMENT (a row, named, with NaN, Inf, or a sum of
+// squares beyond float), UNSUPPORTED (embedding multiplier, see embeds_are_scaled).
 SYRINX_API syrinx_status syrinx_prefill_embeds(syrinx_context * context, const float * embds, int32_t n,
                                                const int32_t * rows, int32_t n_rows, float * hidden, float * logits);
 SYRINX_API syrinx_status syrinx_prefill_tokens(syrinx_context * context, const int32_t * tokens, int32_t n,

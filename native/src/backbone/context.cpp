@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <thread>
 
 #include "backbone/runtime.h"
@@ -92,6 +93,25 @@ llama_context_params to_llama(const syrinx_context_params & p) {
     out.embeddings = false;
     out.no_perf = true;
     return out;
+}
+
+// A row whose sum of squares is no float would be normalized to zeros: finite, plausible and wrong.
+void check_row(const float * values, size_t width, size_t row) {
+    double squares = 0;
+    for (size_t i = 0; i < width; ++i) {
+        squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    }
+    if (squares <= std::numeric_limits<float>::max()) {
+        return;
+    }
+    for (size_t i = 0; i < width; ++i) {
+        if (!std::isfinite(values[i])) {
+            fail(SYRINX_ERR_INVALID_ARGUMENT, "embedding row %zu holds %f at column %zu", row,
+                 static_cast<double>(values[i]), i);
+        }
+    }
+    fail(SYRINX_ERR_INVALID_ARGUMENT,
+         "embedding row %zu is too large (length %g): the model's first norm would overflow", row, std::sqrt(squares));
 }
 
 ggml_threadpool * make_pool(int32_t n_threads, int32_t poll) {
@@ -190,11 +210,8 @@ void Context::validate(const Input & in, const Output & out) const {
              model_->facts().architecture);
     }
     const size_t width = static_cast<size_t>(model_->facts().n_embd);
-    for (size_t i = 0; i < width * static_cast<size_t>(in.n); ++i) {
-        if (!std::isfinite(in.embds[i])) {
-            fail(SYRINX_ERR_INVALID_ARGUMENT, "embedding row %zu holds %f at column %zu", i / width,
-                 static_cast<double>(in.embds[i]), i % width);
-        }
+    for (size_t row = 0; row < static_cast<size_t>(in.n); ++row) {
+        check_row(in.embds + width * row, width, row);
     }
 }
 
@@ -205,7 +222,7 @@ void Context::prefill(const Input & in, const Output & out) {
     hidden_left_ = out.hidden ? out.n_rows : 0;
     node_failed_ = false;
     int32_t next_row = 0;
-    ErrorCapture errors;
+    ErrorCapture errors([this] { return cancelled(); });
     for (int32_t begin = 0, end = 0; begin < in.n; begin = end) {
         end = std::min(in.n, begin + params_.n_batch);
         if (next_row + params_.n_outputs < out.n_rows) {

@@ -95,7 +95,7 @@ std::shared_ptr<Model> Model::open(const std::string & path, const syrinx_model_
     start_runtime();
     ggml_backend_dev_t devices[2] = {find_device(self->device_), nullptr};
     LoadProgress state = {&progress, false};
-    ErrorCapture errors;
+    ErrorCapture errors([&state] { return state.cancelled; });
     AbortGuard guard;
     self->model_ = llama_model_load_from_file(path.c_str(), to_llama(params, devices, state));
     if (!self->model_) {

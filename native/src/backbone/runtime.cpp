@@ -38,10 +38,15 @@ void write_line(syrinx_log_level level, const std::string & line) {
 
 }  // namespace
 
-void capture_error(const std::string & line) {
-    if (error_capture && error_capture->first_.empty()) {
+// Whether the line tells of a failure that nobody asked for.
+bool capture_error(const std::string & line) {
+    if (!error_capture) {
+        return true;
+    }
+    if (error_capture->first_.empty()) {
         error_capture->first_ = line;
     }
+    return !error_capture->expected_ || !error_capture->expected_();
 }
 
 // llama.cpp logs in pieces; whole lines are put together per thread.
@@ -56,10 +61,8 @@ static void on_llama_log(ggml_log_level level, const char * text, void *) {
     while ((end = pending.find('\n')) != std::string::npos) {
         const std::string line = pending.substr(0, end);
         pending.erase(0, end + 1);
-        if (pending_level == GGML_LOG_LEVEL_ERROR) {
-            capture_error(line);
-        }
-        write_line(to_level(pending_level), line);
+        const bool asked_for = pending_level == GGML_LOG_LEVEL_ERROR && !capture_error(line);
+        write_line(asked_for ? SYRINX_LOG_DEBUG : to_level(pending_level), line);
     }
 }
 
@@ -99,7 +102,10 @@ void remove_log_sink(const std::shared_ptr<LogSink> & sink) {
     }
 }
 
-ErrorCapture::ErrorCapture() : outer_(error_capture) { error_capture = this; }
+ErrorCapture::ErrorCapture(std::function<bool()> expected) : outer_(error_capture), expected_(std::move(expected)) {
+    error_capture = this;
+}
+
 ErrorCapture::~ErrorCapture() { error_capture = outer_; }
 
 std::string ErrorCapture::text(const std::string & otherwise) const { return first_.empty() ? otherwise : first_; }

@@ -32,7 +32,9 @@ void remove_log_sink(const std::shared_ptr<LogSink> & sink);
 // Collects what llama.cpp logs as errors on this thread while it lives, for the text of our own error.
 class ErrorCapture {
 public:
-    ErrorCapture();
+    ErrorCapture() : ErrorCapture(nullptr) {}
+    // While `expected` says so, errors are what was asked for (a cancel): they reach the log as debug lines.
+    explicit ErrorCapture(std::function<bool()> expected);
     ~ErrorCapture();
     ErrorCapture(const ErrorCapture &) = delete;
     ErrorCapture & operator=(const ErrorCapture &) = delete;
@@ -40,8 +42,9 @@ public:
     std::string text(const std::string & otherwise) const;
 
 private:
-    friend void capture_error(const std::string & line);
+    friend bool capture_error(const std::string & line);
     ErrorCapture * outer_;
+    std::function<bool()> expected_;
     std::string first_;
 };
 
