@@ -1,6 +1,7 @@
 // The command line's options: --name value, --flag, repeated ones, positionals. Unknown ones are errors.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <stdexcept>
 #include <string>
