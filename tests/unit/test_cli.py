@@ -136,6 +136,23 @@ def test_unexpected_error_is_saved(
     assert "Traceback" in saved.read_text()
 
 
+def test_bugs_within_one_second_have_their_own_files(failing: list[BaseException], cache: Path) -> None:
+    failing.append(ZeroDivisionError("a bug"))
+    assert [__main__.run(["doctor"]) for _ in range(3)] == [70] * 3
+    names = [path.name for path in (cache / "logs").glob("*internal-error.txt")]
+    assert len(names) == 3
+    assert all(f"-{os.getpid()}-" in name for name in names)
+
+
+def test_a_bug_without_a_cache_folder(
+    failing: list[BaseException], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYRINX_CACHE_DIR", "/dev/null/cache")
+    failing.append(ZeroDivisionError("a bug"))
+    assert __main__.run(["doctor"]) == 70
+    assert "run again with `--debug`" in capsys.readouterr().err
+
+
 def test_unexpected_error_is_shown_with_debug(failing: list[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
     failing.append(ZeroDivisionError("a bug"))
     assert __main__.run(["--debug", "doctor"]) == 70
