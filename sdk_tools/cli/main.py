@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import io
 import itertools
 import os
 import sys
@@ -18,14 +18,27 @@ from sdk_tools.cli.output import print_json
 from sdk_tools.errors import Cancelled, InternalError, SyrinxError, UsageError
 from sdk_tools.paths import cache_dir
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+# No bugs of ours: the disk, a permission, a name. Of anything else the traceback is kept.
+_CIRCUMSTANCES = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+        errno.E2BIG,
+    }
+)
 _bugs = itertools.count(1)
 
 
 def run_commands(arguments: list[str]) -> int:
     """Runs the command line; returns the exit code."""
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    _open_closed_streams()
+    _prepare_streams()
     try:
         return _invoke(arguments)
     except SyrinxError as error:
@@ -37,10 +50,13 @@ def run_commands(arguments: list[str]) -> int:
         _discard_output()
         return 0
     except OSError as error:
-        if error.errno not in _DISK_FULL:
+        if error.errno not in _CIRCUMSTANCES:
             return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
+        if error.filename is not None:
+            return _report(UsageError(f"{error.filename}: {error.strerror}."), as_json="--json" in words)
         _discard_output()
-        return _report(UsageError(f"The output cannot be written: {error.strerror}.", "Make room."), as_json=False)
+        hint = f"Make room where the output goes, and in {cache_dir()}."
+        return _report(UsageError(f"The output cannot be written: {error.strerror}.", hint), as_json=False)
     except Exception as error:
         return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
 
@@ -71,13 +87,15 @@ def _as_usage_error(error: click.ClickException) -> UsageError:
 
 
 def _report(error: SyrinxError, *, as_json: bool) -> int:
-    if as_json:
-        print_json(error.to_json())
-    else:
-        prefix = "" if isinstance(error, Cancelled) else "error: "
-        with contextlib.suppress(OSError):  # then the exit code is all that can be said
-            sys.stderr.write(f"{prefix}{error}\n")
+    try:
+        if as_json:
+            print_json(error.to_json())
+            sys.stdout.flush()
+        else:
+            sys.stderr.write(f"{'' if isinstance(error, Cancelled) else 'error: '}{error}\n")
             sys.stderr.flush()
+    except OSError:  # the exit code is all that can be said
+        _discard_output()
     return error.exit_code
 
 
@@ -86,12 +104,17 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _open_closed_streams() -> None:
-    """A program started with a stream closed (`>&-`) behaves as if it were the null device."""
+def _prepare_streams() -> None:
+    """A program started with a stream closed (`>&-`) behaves as if it were the null device.
+
+    A file name that is no text, or a character that the locale lacks, is printed as an escape and ends nothing.
+    """
     null = Path(os.devnull)
     sys.stdin = sys.stdin or null.open()
     sys.stdout = sys.stdout or null.open("w")
     sys.stderr = sys.stderr or null.open("w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _save_bug(error: Exception, *, show: bool) -> InternalError:
