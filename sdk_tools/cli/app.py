@@ -11,7 +11,7 @@ from sdk_tools.errors import EXIT_CODES
 from sdk_tools.interrupts import raise_on_signals
 
 # In the order of the help text; each is a module of this package, see its docstring.
-COMMANDS = ("doctor", "build", "info", "run", "chat", "parity", "bench", "demo")
+COMMANDS = ("doctor", "build", "info", "run", "chat", "parity", "bench", "demo", "cache")
 
 
 class LazyGroup(click.Group):
