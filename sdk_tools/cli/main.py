@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from sdk_tools.cli.app import app
-from sdk_tools.cli.output import print_json
+from sdk_tools.cli.output import to_json
 from sdk_tools.errors import Cancelled, InternalError, SyrinxError, UsageError
 from sdk_tools.paths import cache_dir
 
@@ -89,8 +89,7 @@ def _as_usage_error(error: click.ClickException) -> UsageError:
 def _report(error: SyrinxError, *, as_json: bool) -> int:
     try:
         if as_json:
-            print_json(error.to_json())
-            sys.stdout.flush()
+            print(to_json(error.to_json()), flush=True)  # on one line, as `chat` prints its objects
         else:
             sys.stderr.write(f"{'' if isinstance(error, Cancelled) else 'error: '}{error}\n")
             sys.stderr.flush()

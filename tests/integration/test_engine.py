@@ -401,6 +401,12 @@ def test_a_second_thread_is_told_that_it_is_busy(context: Context, greedy: Sampl
     assert len(busy) == 1
 
 
+def test_a_size_out_of_range_is_told_what_0_means(model: Model) -> None:
+    for params in (ContextParams(n_ctx=-1), ContextParams(n_threads=-1)):
+        with pytest.raises(UsageError, match=r"it must be 1 to \d+, or 0 for the default"):
+            model.open_context(params)
+
+
 def test_numbers_that_do_not_fit_are_refused_not_cut(engine: Engine, tiny: Callable[..., Path]) -> None:
     with engine.open_model(tiny("llama-a")) as model:
         for params in (ContextParams(n_ctx=1 << 40), ContextParams(n_batch=1.7)):  # type: ignore[arg-type]
