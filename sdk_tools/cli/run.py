@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -115,11 +116,12 @@ def _check_text(option: str, text: str) -> None:
     if "\0" in text:
         raise UsageError(f"{option} holds a NUL character.", "Remove it.")
     try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{option} is no UTF-8 text (position {error.start}).") from error
-    if size > _MAX_ARGUMENT:
-        raise UsageError(f"{option} has {size} bytes; more than {_MAX_ARGUMENT} are not possible.", "Shorten it.")
+        data = os.fsencode(text)  # the bytes that the engine will get, whatever the locale
+        data.decode()
+    except UnicodeError as error:
+        raise UsageError(f"{option} is no UTF-8 text.", "Write it in UTF-8.") from error
+    if len(data) > _MAX_ARGUMENT:
+        raise UsageError(f"{option} has {len(data)} bytes; more than {_MAX_ARGUMENT} are not possible.", "Shorten it.")
 
 
 def _prompt_words(prompt: str, system: str | None, raw: bool) -> list[str]:

@@ -192,6 +192,9 @@ def test_what_the_system_refuses_is_no_bug(
     assert capsys.readouterr().err == f"error: /cache/logs: {os.strerror(number)}.\n"
     assert __main__.run(["doctor", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+    failing[0] = OSError(number, os.strerror(number), str(cache / "base"))
+    assert __main__.run(["doctor"]) == 2
+    assert "Set SYRINX_CACHE_DIR" in capsys.readouterr().err
     assert not (cache / "logs").exists()
     failing[0] = OSError(errno.ENOTTY, "odd", "/cache/logs")
     assert __main__.run(["doctor"]) == 70
