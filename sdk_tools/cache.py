@@ -67,9 +67,10 @@ def list_cache(reporter: Reporter | None = None) -> list[Entry]:
             paths = [path for path in sorted((root / kind).iterdir()) if path.suffix != ".lock"]
             for path in paths if kind in _SHARED else [root / kind]:
                 step.update(len(found), note=str(path.relative_to(root)))
-                age = max(0.0, now - path.lstat().st_mtime)
-                state, reason = _judge(kind, path, age, used_bases)
-                found.append(Entry(kind, path, _measure(path), age, state, reason))
+                with contextlib.suppress(FileNotFoundError):  # a running process tidies up as well
+                    age = max(0.0, now - path.lstat().st_mtime)
+                    state, reason = _judge(kind, path, age, used_bases)
+                    found.append(Entry(kind, path, _measure(path), age, state, reason))
     return found
 
 
@@ -89,6 +90,8 @@ def prune_cache(*, everything: bool = False, dry_run: bool = False, reporter: Re
                         _remove(entry.path)
             except _BusyError:
                 continue
+            except FileNotFoundError:  # another process was faster
+                pass
             removed.append(entry)
     return Pruned(tuple(removed), tuple(entry for entry in wanted if entry not in removed))
 
@@ -105,7 +108,7 @@ def _judge(kind: str, path: Path, age: float, used_bases: set[Path]) -> tuple[St
     if age < _RECENT_S:
         if kind == "builds":
             used_bases |= _read_stamp(path)[1]
-        return "used", "used within the last hour"
+        return "used", "within the last hour"
     if path.name.startswith("."):
         return "unused", "left behind by a process that was ended"
     if kind == "engine-source":
@@ -121,7 +124,7 @@ def _judge(kind: str, path: Path, age: float, used_bases: set[Path]) -> tuple[St
         return "used", f"builds {source}"
     if age > _IDLE_S:
         return "unused", f"not used for {age / _DAY_S:.0f} days"
-    return "used", f"used within the last {_IDLE_S / _DAY_S:.0f} days"
+    return "used", f"within the last {_IDLE_S / _DAY_S:.0f} days"
 
 
 def _read_stamp(build_dir: Path) -> tuple[Path | None, set[Path]]:
@@ -141,7 +144,7 @@ def _measure(path: Path) -> int:
 
 
 def _walk(path: Path) -> Iterator[os.stat_result]:
-    with contextlib.suppress(FileNotFoundError):  # a running process tidies up as well
+    with contextlib.suppress(FileNotFoundError):
         yield path.lstat()
         if path.is_dir() and not path.is_symlink():
             for folder, folders, names in os.walk(path):

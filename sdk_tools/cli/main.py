@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import itertools
@@ -55,7 +56,7 @@ def run_commands(arguments: list[str]) -> int:
         if error.filename is not None:
             return _report(_explain_refusal(error), as_json="--json" in words)
         _discard_output()
-        hint = f"Make room where the output goes, and in {cache_dir()}."
+        hint = "Make room where it goes, and in the cache (`python -m sdk_tools cache`)."
         return _report(UsageError(f"The output cannot be written: {error.strerror}.", hint), as_json=False)
     except Exception as error:
         return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
@@ -87,8 +88,10 @@ def _as_usage_error(error: click.ClickException) -> UsageError:
 
 
 def _explain_refusal(error: OSError) -> UsageError:
-    in_cache = Path(os.fsdecode(error.filename)).is_relative_to(cache_dir())
-    hint = "Set SYRINX_CACHE_DIR to a folder that you may write to, and that has room." if in_cache else ""
+    hint = ""
+    with contextlib.suppress(UsageError):  # there is no cache
+        if Path(os.fsdecode(error.filename)).is_relative_to(cache_dir()):
+            hint = "Set SYRINX_CACHE_DIR to a folder that you may write to, and that has room."
     return UsageError(f"{os.fsdecode(error.filename)}: {error.strerror}.", hint)
 
 

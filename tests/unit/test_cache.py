@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,6 +160,21 @@ def test_a_link_is_removed_and_not_what_it_points_to(make: Make, cache: Path, tm
     assert link in {entry.path for entry in prune(everything=True).removed}
     assert not link.is_symlink()
     assert (tmp_path / "precious").exists()
+
+
+def test_two_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between looking and removing, another process removes an entry."""
+    gone, other = make("base/aaa"), make("base/bbb")
+    look = caches.list_cache
+
+    def look_and_lose(*arguments: Any) -> list[caches.Entry]:
+        found = look(*arguments)
+        shutil.rmtree(gone)
+        return found
+
+    monkeypatch.setattr(caches, "list_cache", look_and_lose)
+    assert {entry.path for entry in caches.prune_cache().removed} == {gone, other}
+    assert not other.exists()
 
 
 def test_use_is_remembered(make: Make, cache: Path) -> None:
