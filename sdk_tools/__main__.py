@@ -1,128 +1,27 @@
-"""The entry point, and the only place that exits: every failure becomes a message and an exit code here."""
+"""The entry point, and the only place that exits."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import signal
 import sys
-import time
-import traceback
-from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType
 
-import click
-
-from sdk_tools.errors import Cancelled, InternalError, SyrinxError, UsageError
-from sdk_tools.paths import cache_dir
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+from sdk_tools.interrupts import EXIT_CODE, leave_on_signals
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits the process."""
-    signal.signal(signal.SIGTERM, _on_terminate)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which nohup asks for
-        signal.signal(signal.SIGHUP, _on_terminate)
-    _open_closed_streams()
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+    leave_on_signals()
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:  # once more, while the first one was being reported
+        code = EXIT_CODE
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Runs the command line; returns the exit code."""
-    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    try:
-        return _run_commands(arguments)
-    except SyrinxError as error:
-        return _report(error, as_json="--json" in words)
-    except KeyboardInterrupt:
-        return _report(Cancelled(), as_json="--json" in words)
-    except BrokenPipeError:
-        # The reader of our output is gone (`| head`): nothing is left to say, and nobody to say it to.
-        _discard_output()
-        return 0
-    except OSError as error:
-        if error.errno not in _DISK_FULL:
-            return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
-        _discard_output()
-        return _report(UsageError(f"The output cannot be written: {error.strerror}.", "Make room."), as_json=False)
-    except Exception as error:
-        return _report(_save_bug(error, show="--debug" in words), as_json="--json" in words)
+    from sdk_tools.cli.main import run_commands  # takes a while: after leave_on_signals
 
-
-def _run_commands(arguments: list[str]) -> int:
-    from sdk_tools.cli.app import app
-
-    # Not app.main(): click would turn some failures into its own exits.
-    try:
-        with app.make_context("python -m sdk_tools", list(arguments)) as context:
-            result = app.invoke(context)
-        sys.stdout.flush()
-    except click.exceptions.Exit as end:  # of --help and --version
-        sys.stdout.flush()
-        return end.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return UsageError.exit_code
-    except (click.Abort, EOFError) as error:
-        raise Cancelled() from error
-    except click.ClickException as error:
-        raise _as_usage_error(error) from error
-    return result if isinstance(result, int) else 0
-
-
-def _as_usage_error(error: click.ClickException) -> UsageError:
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    command = context.command_path if context else "python -m sdk_tools"
-    return UsageError(error.format_message(), f"See `{command} --help`.")
-
-
-def _report(error: SyrinxError, *, as_json: bool) -> int:
-    from sdk_tools.cli.output import print_json
-
-    if as_json:
-        print_json(error.to_json())
-    else:
-        prefix = "" if isinstance(error, Cancelled) else "error: "
-        with contextlib.suppress(OSError):  # then the exit code is all that can be said
-            sys.stderr.write(f"{prefix}{error}\n")
-            sys.stderr.flush()
-    return error.exit_code
-
-
-def _discard_output() -> None:
-    # Python would flush once more at exit, and complain.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _open_closed_streams() -> None:
-    """A program started with a stream closed (`>&-`) behaves as if it were the null device."""
-    null = Path(os.devnull)
-    sys.stdin = sys.stdin or null.open()
-    sys.stdout = sys.stdout or null.open("w")
-    sys.stderr = sys.stderr or null.open("w")
-
-
-def _save_bug(error: Exception, *, show: bool) -> InternalError:
-    text = "".join(traceback.format_exception(error))
-    what = f"An unexpected {type(error).__name__}: {error}"
-    if show:
-        sys.stderr.write(text)
-        return InternalError(what, "This is a bug: please report it, with the traceback above.")
-    path = cache_dir() / "logs" / f"{time.strftime('%Y%m%d-%H%M%S')}-internal-error.txt"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{sys.argv}\n\n{text}")
-    except OSError:
-        return InternalError(what, "This is a bug: run again with `--debug` first, and report the traceback.")
-    return InternalError(what, f"This is a bug: please report it, with the traceback in {path}.")
-
-
-def _on_terminate(_signal: int, _frame: FrameType | None) -> None:
-    # As Ctrl-C: children are ended and temporary files removed on the way out.
-    raise KeyboardInterrupt
+    return run_commands(arguments)
 
 
 if __name__ == "__main__":

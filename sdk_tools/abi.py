@@ -73,13 +73,13 @@ _ERRORS: dict[Status, type[errors.SyrinxError]] = {
 }
 
 
-def make_error(status: int | str, text: str) -> errors.SyrinxError:
+def make_error(status: int | str, text: str, hint: str = "") -> errors.SyrinxError:
     """The error for a status (its number, or its name as the native CLI prints it) with the engine's own words."""
     try:
         known = Status[status.removeprefix("SYRINX_")] if isinstance(status, str) else Status(status)
     except (KeyError, ValueError):
         return errors.InternalError(f"The engine answered the unknown status {status}: {text}", _BUILD_HINT)
-    hint = _BUILD_HINT if known is Status.ERR_ABI else ""
+    hint = _BUILD_HINT if known is Status.ERR_ABI else hint
     return _ERRORS[known](text or f"The engine answered SYRINX_{known.name}.", hint)
 
 

@@ -3,9 +3,9 @@
     with Engine() as engine, engine.open_model(path) as model, model.open_context() as context:
         hidden, logits = context.prefill_tokens(model.tokenize("Hello"))
 
-Every failed call raises the matching error of sdk_tools.errors with the engine's own text. Objects are context
-managers; closing twice does nothing, and a call on a closed one raises ClosedError. ctypes releases the interpreter
-lock, so other threads run while the engine computes.
+Every failed call raises the matching error of sdk_tools.errors with the engine's own text, and an argument of the wrong
+kind is a UsageError. Objects are context managers; closing twice does nothing, and a call on a closed one raises
+ClosedError. ctypes releases the interpreter lock, so other threads run while the engine computes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,22 @@ import numpy.typing as npt
 
 from sdk_tools import abi
 from sdk_tools.abi import BusyError, ClosedError, ContextFullError, Status
-from sdk_tools.errors import BadInputError, InternalError, UsageError
+from sdk_tools.arguments import (
+    Floats,
+    Ids,
+    as_bytes,
+    as_flag,
+    as_floats,
+    as_ids,
+    as_integer,
+    as_list,
+    as_real,
+    encode_path,
+    encode_text,
+    require_callable,
+    require_type,
+)
+from sdk_tools.errors import Cancelled, InternalError, UsageError
 
 __all__ = [
     "BusyError", "ClosedError", "Context", "ContextFullError", "ContextParams", "Engine", "Finish", "Generated",
@@ -35,13 +50,14 @@ __all__ = [
     "SamplerParams", "run_interruptible",
 ]  # fmt: skip
 
-Floats = npt.NDArray[np.float32]
-Ids = Sequence[int] | npt.NDArray[np.int32]
 Result = TypeVar("Result")
 Self = TypeVar("Self", bound="_Handle")
+Fellow = TypeVar("Fellow", bound="_Handle")
 
-
-_STATES = {Status.ERR_BUSY: "busy: another thread is inside a call on it", Status.ERR_CLOSED: "closed"}
+_FLAGS = frozenset(
+    {"use_mmap", "use_repack", "check_tensors", "kv_unified", "flash_attention", "full_swa", "embeds_are_scaled"}
+)
+_REALS = frozenset({"temperature", "top_p", "repetition_penalty"})
 
 
 class LogLevel(IntEnum):
@@ -201,8 +217,10 @@ class _Handle:
         self._library = library
         self._pointer = pointer
         self._close = close
+        self._closed = False
 
     def __enter__(self: Self) -> Self:
+        self._require_open()
         return self
 
     def __exit__(
@@ -217,29 +235,59 @@ class _Handle:
         """Cancels what runs on the object, waits for it, and frees it. May be called from any thread, and twice."""
         # The engine ignores a handle that is closed already; it is kept, so that later calls answer ClosedError.
         if getattr(self, "_pointer", None):
+            self._closed = True
             self._close(self._pointer)
 
-    def _check(self, status: int) -> None:
-        if status in (
-            Status.ERR_BUSY,
-            Status.ERR_CLOSED,
-        ):  # answered before the object is entered: no text of their own
-            raise abi.make_error(status, f"This {type(self).__name__.lower()} is {_STATES[Status(status)]}.")
-        if status != Status.OK:
-            raise abi.make_error(status, _last_error(self._library, self._pointer))
+    @property
+    def _name(self) -> str:
+        return type(self).__name__.lower()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"This {self._name} is closed.")
+
+    def _require_fellow(self, name: str, other: object, kind: type[Fellow]) -> Fellow:
+        """`other`, if it is open, of that class and of the same library. Errors: UsageError, ClosedError."""
+        fellow = require_type(name, other, kind)
+        fellow._require_open()
+        if fellow._library._handle != self._library._handle:
+            raise UsageError(f"{name} belongs to another engine library.")
+        return fellow
+
+    def _check(self, status: int, *others: _Handle) -> None:
+        """others: further objects that the call uses."""
+        if status == Status.OK:
+            return
+        # Busy and closed are answered before the object is entered: the engine has no text for them.
+        objects = list(dict.fromkeys((self, *others)))
+        if status == Status.ERR_BUSY:
+            names = " or the ".join(handle._name for handle in objects)
+            raise BusyError(f"This {names} is busy: another thread is inside a call on it.")
+        closed = next((handle for handle in objects if handle._closed), self)
+        if status == Status.ERR_CLOSED:
+            raise ClosedError(f"This {closed._name} is closed.")
+        if status == Status.ERR_CANCELLED and closed._closed:
+            raise Cancelled(f"This {closed._name} was closed while a call was running on it.")
+        raise abi.make_error(status, self._text())
+
+    def _text(self) -> str:
+        return str(self._library.syrinx_last_error(self._pointer).decode(errors="replace"))
 
 
 class Engine(_Handle):
     """The library, its log sink, and everything opened through it."""
 
-    def __init__(self, library: Path | None = None, log: Callable[[LogLevel, str], None] | None = None) -> None:
+    def __init__(self, library: Path | str | None = None, log: Callable[[LogLevel, str], None] | None = None) -> None:
         """log: called from any thread with one message at a time; must not raise, nor call the engine.
 
         Errors: MissingToolError (no library, or one of another ABI).
         """
-        self.library_path = library or abi.find_library()
+        if library is not None:
+            encode_path("library", library)
+        self.library_path = abi.find_library() if library is None else Path(library)
         loaded = abi.load_library(self.library_path)
-        self._log = abi.LogCallback(_forward_log(log)) if log else abi.LogCallback()
+        require_callable("log", log)
+        self._log = abi.LogCallback(_forward_log(log)) if log is not None else abi.LogCallback()
         pointer = ctypes.c_void_p()
         status = loaded.syrinx_engine_create(abi.ABI_VERSION, self._log, None, ctypes.byref(pointer))
         if status != Status.OK:
@@ -256,13 +304,13 @@ class Engine(_Handle):
         text = _read_text(self, lambda buffer, size: self._library.syrinx_engine_devices(self._pointer, buffer, size))
         return cast("list[dict[str, Any]]", json.loads(text))
 
-    def check_model(self, path: Path) -> None:
+    def check_model(self, path: Path | str) -> None:
         """The check that open_model runs first: no weights are read. Errors: BadInputError."""
-        self._check(self._library.syrinx_model_check(self._pointer, _encode_path(path)))
+        self._check(self._library.syrinx_model_check(self._pointer, encode_path("path", path)))
 
     def open_model(
         self,
-        path: Path,
+        path: Path | str,
         params: ModelParams | None = None,
         progress: Callable[[str, float], bool] | None = None,
     ) -> Model:
@@ -270,33 +318,25 @@ class Engine(_Handle):
 
         Errors: BadInputError, UsageError, EngineError, Cancelled, and what `progress` raises.
         """
-        chosen = params or ModelParams()
+        data = encode_path("path", path)
         struct = abi.ModelParamsStruct()
         self._library.syrinx_model_default_params(ctypes.byref(struct))
-        struct.device = chosen.device.encode()
-        for name in ("n_gpu_layers", "use_mmap", "use_repack", "check_tensors"):
-            _set_unless_none(struct, name, getattr(chosen, name))
+        _fill(struct, ModelParams() if params is None else require_type("params", params, ModelParams))
         guard = _CallbackGuard()
-        if progress:
+        require_callable("progress", progress)
+        if progress is not None:
             struct.progress = abi.ProgressCallback(guard.wrap(_forward_progress(progress)))
         pointer = ctypes.c_void_p()
-        status = self._library.syrinx_model_open(
-            self._pointer, _encode_path(path), ctypes.byref(struct), ctypes.byref(pointer)
-        )
+        status = self._library.syrinx_model_open(self._pointer, data, ctypes.byref(struct), ctypes.byref(pointer))
         guard.raise_caught()
         self._check(status)
-        return Model(self._library, pointer, path)
+        return Model(self._library, pointer, Path(path))
 
     def create_sampler(self, params: SamplerParams | None = None) -> Sampler:
         """Errors: UsageError names the value that is out of range."""
-        chosen = params or SamplerParams()
-        if chosen.seed is not None and not 0 <= chosen.seed < 1 << 64:
-            raise UsageError(f"The seed {chosen.seed} is not a number from 0 to 2^64 - 1.")
         struct = abi.SamplerParamsStruct()
         self._library.syrinx_sampler_default_params(ctypes.byref(struct))
-        for name, value in vars(chosen).items():
-            if value is not None:
-                setattr(struct, name, _as_int32(name, value) if name in ("top_k", "penalty_window") else value)
+        _fill(struct, SamplerParams() if params is None else require_type("params", params, SamplerParams))
         pointer = ctypes.c_void_p()
         self._check(self._library.syrinx_sampler_create(self._pointer, ctypes.byref(struct), ctypes.byref(pointer)))
         return Sampler(self._library, pointer)
@@ -333,37 +373,40 @@ class Model(_Handle):
 
     def embed_tokens(self, ids: Ids) -> Floats:
         """Rows of the token table, scaled so that prefilling them equals prefilling the ids: [n][n_embd]."""
-        tokens = _as_ids(ids)
-        rows = np.empty((len(tokens), self.facts.n_embd), np.float32)
+        tokens = as_ids("ids", ids)
+        rows = _empty(len(tokens), self.facts.n_embd)
         self._check(self._library.syrinx_embed_tokens(self._pointer, _ints(tokens), len(tokens), _floats(rows)))
         return rows
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """parse_special maps "<|im_start|>" and the like to their ids: not for text that a user typed."""
-        data = _encode_text(text, allow_nul=True)
+        data = encode_text("text", text, allow_nul=True)
         return _read_ids(
             self,
             lambda ids, count: self._library.syrinx_tokenize(
-                self._pointer, data, len(data), add_special, parse_special, ids, count
+                self._pointer, data, len(data), bool(add_special), bool(parse_special), ids, count
             ),
         )
 
     def detokenize(self, ids: Ids, *, special: bool = False) -> bytes:
         """The bytes of the tokens, which may end inside a character. special shows control tokens."""
-        tokens = _as_ids(ids)
+        tokens = as_ids("ids", ids)
         return _read_sized(
             self,
             lambda buffer, size: self._library.syrinx_detokenize(
-                self._pointer, _ints(tokens), len(tokens), special, buffer, size
+                self._pointer, _ints(tokens), len(tokens), bool(special), buffer, size
             ),
         )
 
     def apply_chat_template(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> Rendered:
         """Renders messages with the model's own template. Errors: EngineError (no template, or it refuses these)."""
-        structs = [abi.MessageStruct(_encode_text(message.role), _encode_text(message.content)) for message in messages]
+        structs = [
+            abi.MessageStruct(encode_text("role", message.role), encode_text("content", message.content))
+            for message in as_list("messages", messages, Message)
+        ]
         array = (abi.MessageStruct * max(len(structs), 1))(*structs)
         apply = self._library.syrinx_apply_chat_template
-        arguments = (self._pointer, array, len(messages), add_generation_prompt)
+        arguments = (self._pointer, array, len(structs), bool(add_generation_prompt))
         text = _read_text(self, lambda buffer, size: apply(*arguments, buffer, size, None, None))
         ids = _read_ids(self, lambda buffer, count: apply(*arguments, None, None, buffer, count))
         return Rendered(text, tuple(ids))
@@ -371,8 +414,7 @@ class Model(_Handle):
     def open_context(self, params: ContextParams | None = None) -> Context:
         struct = abi.ContextParamsStruct()
         self._library.syrinx_context_default_params(ctypes.byref(struct))
-        for name, value in vars(params or ContextParams()).items():
-            _set_unless_none(struct, name, value)
+        _fill(struct, ContextParams() if params is None else require_type("params", params, ContextParams))
         pointer = ctypes.c_void_p()
         self._check(self._library.syrinx_context_open(self._pointer, ctypes.byref(struct), ctypes.byref(pointer)))
         return Context(self._library, pointer)
@@ -405,9 +447,12 @@ class Context(_Handle):
         self, ids: Ids, rows: Sequence[int] | None = None, *, hidden: bool = True, logits: bool = True
     ) -> tuple[Floats | None, Floats | None]:
         """Appends tokens; the hidden rows and logits of `rows` (None: the last one). See prefill_embeds."""
-        tokens = _as_ids(ids)
+        tokens = as_ids("ids", ids)
         call = self._library.syrinx_prefill_tokens
-        return self._prefill(lambda *out: call(self._pointer, _ints(tokens), len(tokens), *out), rows, hidden, logits)
+        wanted = None if rows is None else as_ids("rows", rows)
+        return self._prefill(
+            lambda *out: call(self._pointer, _ints(tokens), len(tokens), *out), len(tokens), wanted, hidden, logits
+        )
 
     def prefill_embeds(
         self, embds: npt.ArrayLike, rows: Sequence[int] | None = None, *, hidden: bool = True, logits: bool = True
@@ -417,20 +462,23 @@ class Context(_Handle):
         rows: ascending indices of the rows whose results are wanted; None means the last. hidden, logits: False
         leaves that result out and returns None for it.
         """
-        matrix = _as_floats(embds, "embds", (None, self.n_embd))
+        matrix = as_floats("embds", embds, (None, self.n_embd))
         call = self._library.syrinx_prefill_embeds
-        return self._prefill(lambda *out: call(self._pointer, _floats(matrix), len(matrix), *out), rows, hidden, logits)
+        wanted = None if rows is None else as_ids("rows", rows)
+        return self._prefill(
+            lambda *out: call(self._pointer, _floats(matrix), len(matrix), *out), len(matrix), wanted, hidden, logits
+        )
 
     def decode_token(self, token: int) -> tuple[Floats, Floats]:
         """Appends one token; returns (logits [n_vocab], hidden [n_embd_out])."""
         logits, hidden = np.empty(self.n_vocab, np.float32), np.empty(self.n_embd_out, np.float32)
-        token = _as_int32("token", token)
+        token = as_integer("token", token)
         self._check(self._library.syrinx_decode_token(self._pointer, token, _floats(logits), _floats(hidden)))
         return logits, hidden
 
     def decode_embed(self, embd: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Appends one embedding row [n_embd]; returns (logits [n_vocab], hidden [n_embd_out])."""
-        row = _as_floats(embd, "embd", (self.n_embd,))
+        row = as_floats("embd", embd, (self.n_embd,))
         logits, hidden = np.empty(self.n_vocab, np.float32), np.empty(self.n_embd_out, np.float32)
         self._check(self._library.syrinx_decode_embed(self._pointer, _floats(row), _floats(logits), _floats(hidden)))
         return logits, hidden
@@ -439,23 +487,26 @@ class Context(_Handle):
         """The sequence as a blob that load_state takes, here or in a context with the same settings."""
         return _read_sized(self, lambda buffer, size: self._library.syrinx_state_save(self._pointer, buffer, size))
 
-    def load_state(self, blob: bytes) -> None:
+    def load_state(self, blob: bytes | bytearray | memoryview) -> None:
         """Replaces the sequence. Errors: BadInputError (damaged), UsageError (of other settings or weights)."""
-        self._check(self._library.syrinx_state_load(self._pointer, blob, len(blob)))
+        data = as_bytes("blob", blob)
+        self._check(self._library.syrinx_state_load(self._pointer, data, len(data)))
 
     def hand_over(self, target: Context) -> HandoverReport:
         """Moves a copy of this sequence into `target`."""
+        self._require_open()
+        self._require_fellow("target", target, Context)
         struct = abi.HandoverReportStruct(struct_size=ctypes.sizeof(abi.HandoverReportStruct))
-        target._check(self._library.syrinx_handover(self._pointer, target._pointer, ctypes.byref(struct)))
+        target._check(self._library.syrinx_handover(self._pointer, target._pointer, ctypes.byref(struct)), self)
         return HandoverReport(struct.bytes, struct.save_ms, struct.load_ms, struct.n_past)
 
     def start_probe(self, stages: str = "all") -> None:
         """Captures the named stages of the following calls. Errors: UsageError names the unknown stage."""
-        self._check(self._library.syrinx_probe_start(self._pointer, _encode_text(stages)))
+        self._check(self._library.syrinx_probe_start(self._pointer, encode_text("stages", stages)))
 
-    def write_probe(self, path: Path) -> None:
+    def write_probe(self, path: Path | str) -> None:
         """Writes what was captured as a GGUF dump and stops capturing."""
-        self._check(self._library.syrinx_probe_write(self._pointer, _encode_path(path)))
+        self._check(self._library.syrinx_probe_write(self._pointer, encode_path("path", path)))
 
     def generate(
         self,
@@ -472,18 +523,21 @@ class Context(_Handle):
         on_text gets whole characters as they come; returning False cancels. Errors: Cancelled, ContextFullError,
         UsageError, and what `on_text` raises.
         """
-        if not 1 <= max_tokens < 1 << 31:
-            raise UsageError(f"max_tokens is {max_tokens}; it must be at least 1.")
-        prompt = _as_ids(tokens)
+        self._require_open()
+        self._require_fellow("sampler", sampler, Sampler)
+        target = self if decode is None else self._require_fellow("decode", decode, Context)
+        max_tokens = as_integer("max_tokens", max_tokens, 1)
+        prompt = as_ids("tokens", tokens)
         pieces: list[str] = []
         guard = _CallbackGuard()
-        stops = (ctypes.c_char_p * max(len(stop), 1))(*(_encode_text(text) for text in stop))
+        ends = [encode_text("stop", text) for text in as_list("stop", stop, str)]
+        stops = (ctypes.c_char_p * max(len(ends), 1))(*ends)
         params = abi.GenerateParamsStruct()
         self._library.syrinx_generate_default_params(ctypes.byref(params))
-        params.max_tokens, params.stop, params.n_stop = max_tokens, stops, len(stop)
+        params.stop, params.n_stop = stops, len(ends)
+        require_callable("on_text", on_text)
         params.on_text = abi.TextCallback(guard.wrap(_forward_text(pieces, on_text)))
         result = abi.GenerateResultStruct(struct_size=ctypes.sizeof(abi.GenerateResultStruct))
-        target = decode or self
         # An answer ends at n_ctx at the latest: more room than that is never written.
         out = np.empty(min(max_tokens, target.n_ctx) + 1, np.int32)
         params.max_tokens = min(max_tokens, len(out))
@@ -492,7 +546,7 @@ class Context(_Handle):
             _ints(out), ctypes.byref(result),
         )  # fmt: skip
         guard.raise_caught()
-        target._check(status)
+        target._check(status, self, sampler)
         return Generated(
             text="".join(pieces),
             tokens=tuple(int(value) for value in out[: result.n_generated]),
@@ -506,12 +560,18 @@ class Context(_Handle):
         )
 
     def _prefill(
-        self, call: Callable[..., int], rows: Sequence[int] | None, hidden: bool, logits: bool
+        self,
+        call: Callable[..., int],
+        n: int,
+        wanted: npt.NDArray[np.int32] | None,
+        hidden: bool,
+        logits: bool,
     ) -> tuple[Floats | None, Floats | None]:
-        wanted = None if rows is None else _as_ids(rows)
         n_rows = 1 if wanted is None else len(wanted)
-        out_hidden = np.empty((n_rows, self.n_embd_out), np.float32) if hidden else None
-        out_logits = np.empty((n_rows, self.n_vocab), np.float32) if logits else None
+        if n_rows > max(n, 1):
+            raise UsageError(f"{n_rows} result rows are wanted of {n}.")
+        out_hidden = _empty(n_rows, self.n_embd_out) if hidden else None
+        out_logits = _empty(n_rows, self.n_vocab) if logits else None
         self._check(
             call(
                 None if wanted is None else _ints(wanted),
@@ -535,18 +595,18 @@ class Sampler(_Handle):
 
     def sample(self, logits: npt.ArrayLike) -> int:
         """Chooses a token; does not put it into the history."""
-        row = _as_floats(logits, "logits", (None,))
+        row = as_floats("logits", logits, (None,))
         token = ctypes.c_int32()
         self._check(self._library.syrinx_sampler_sample(self._pointer, _floats(row), len(row), ctypes.byref(token)))
         return token.value
 
     def accept(self, token: int) -> None:
         """Puts a token into the history."""
-        self._check(self._library.syrinx_sampler_accept(self._pointer, _as_int32("token", token)))
+        self._check(self._library.syrinx_sampler_accept(self._pointer, as_integer("token", token)))
 
     def probs(self, logits: npt.ArrayLike) -> Floats:
         """The distribution that sample would draw from: [n], exact zeros outside the kept set."""
-        row = _as_floats(logits, "logits", (None,))
+        row = as_floats("logits", logits, (None,))
         probabilities = np.empty_like(row)
         self._check(self._library.syrinx_sampler_probs(self._pointer, _floats(row), len(row), _floats(probabilities)))
         return probabilities
@@ -641,10 +701,6 @@ def _forward_text(pieces: list[str], on_text: Callable[[str], bool | None] | Non
     return call
 
 
-def _last_error(library: ctypes.CDLL, pointer: ctypes.c_void_p) -> str:
-    return str(library.syrinx_last_error(pointer).decode(errors="replace"))
-
-
 def _read_text(handle: _Handle, call: Callable[[Any, Any], int]) -> str:
     """As _read_sized, for text that ends with a NUL."""
     return _read_sized(handle, call).removesuffix(b"\0").decode()
@@ -674,25 +730,11 @@ def _read_ids(handle: _Handle, call: Callable[[Any, Any], int]) -> list[int]:
     return [int(value) for value in ids[: count.value]]
 
 
-def _as_ids(ids: Ids) -> npt.NDArray[np.int32]:
-    array = np.asarray(ids)
-    is_whole = array.size == 0 or np.issubdtype(array.dtype, np.integer)
-    if array.ndim != 1 or not is_whole or (array.size and (array.min() < -(1 << 31) or array.max() >= 1 << 31)):
-        raise UsageError(
-            f"Token ids or rows must be a list of 32-bit integers; these are {array.dtype} of shape {array.shape}."
-        )
-    return np.ascontiguousarray(array, dtype=np.int32)
-
-
-def _as_floats(values: npt.ArrayLike, name: str, shape: tuple[int | None, ...]) -> Floats:
-    array: Floats = np.ascontiguousarray(values, dtype=np.float32)
-    matches = array.ndim == len(shape) and all(
-        want is None or have == want for have, want in zip(array.shape, shape, strict=True)
-    )
-    if not matches:
-        wanted = ", ".join("n" if extent is None else str(extent) for extent in shape)
-        raise UsageError(f"{name} has the shape {array.shape}; ({wanted}) is needed.")
-    return array
+def _empty(rows: int, columns: int) -> Floats:
+    try:
+        return np.empty((rows, columns), np.float32)
+    except MemoryError as error:
+        raise UsageError(f"There is no memory for {rows} result rows of {columns} values.") from error
 
 
 def _ints(array: npt.NDArray[np.int32]) -> Any:
@@ -703,30 +745,16 @@ def _floats(array: Floats) -> Any:
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 
 
-def _set_unless_none(struct: ctypes.Structure, name: str, value: Any) -> None:
-    if value is not None:
-        setattr(struct, name, _as_int32(name, value))
-
-
-def _as_int32(name: str, value: Any) -> int:
-    """ctypes would cut a larger number down to 32 bits without a word."""
-    if not isinstance(value, (int, np.integer)) or not -(1 << 31) <= int(value) < 1 << 31:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number that fits 32 bits.")
-    return int(value)
-
-
-def _encode_text(text: str, *, allow_nul: bool = False) -> bytes:
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"The text cannot be written as UTF-8 (position {error.start}).") from error
-    if b"\0" in data and not allow_nul:
-        raise UsageError("The text holds a NUL character, which the engine does not take.")
-    return data
-
-
-def _encode_path(path: Path) -> bytes:
-    data = str(path).encode("utf-8", "surrogateescape")
-    if b"\0" in data:
-        raise BadInputError("The path holds a NUL character.")
-    return data
+def _fill(struct: ctypes.Structure, params: ModelParams | ContextParams | SamplerParams) -> None:
+    """Sets the fields of `struct` to what is not None in `params`. Errors: UsageError names the field."""
+    for name, value in vars(params).items():
+        if value is None:
+            continue
+        if name == "device":
+            setattr(struct, name, encode_text(name, value))
+        elif name == "seed":
+            setattr(struct, name, as_integer(name, value, 0, (1 << 64) - 1))
+        elif name in _REALS:
+            setattr(struct, name, as_real(name, value))
+        else:
+            setattr(struct, name, as_flag(name, value) if name in _FLAGS else as_integer(name, value))

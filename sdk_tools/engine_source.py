@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from sdk_tools import process
 from sdk_tools.errors import EngineSourceError, MissingToolError
-from sdk_tools.files import hash_file, hash_tree, list_tree, lock, new_dir, write_json
+from sdk_tools.files import hash_file, hash_tree, list_tree, lock, mark_used, new_dir, write_json
 from sdk_tools.patches import apply_patches, hash_patches
 from sdk_tools.paths import cache_dir, native_dir
 from sdk_tools.progress import Reporter, Silent
@@ -142,6 +142,7 @@ def get_source(
     with lock(root / f"{entry.name}.lock", lambda: reporter.say("Another process is fetching the engine source ...")):
         found = _read_entry(entry, pin)
         if found:
+            mark_used(entry)
             return found
         _remove_leftovers(root, entry)
         archive = _get_archive(root, pin, sdist, reporter)
@@ -209,6 +210,7 @@ def _get_archive(root: Path, pin: SourcePin, sdist: Path | None, reporter: Repor
         return sdist.absolute()
     kept = root / pin.archive_name
     if kept.is_file() and hash_file(kept) == pin.sha256:
+        mark_used(kept)
         return kept
     with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as folder:
         downloaded = _download(Path(folder), pin, reporter)
@@ -292,7 +294,9 @@ def _explain_download(done: process.Completed, pin: SourcePin) -> EngineSourceEr
     said = done.stderr + done.stdout
     lines = [line for line in done.stderr.splitlines() if line.strip()] or done.stdout.splitlines()
     tail = "\n".join(f"  pip: {line.strip()}" for line in lines[-4:])
-    if any(sign in said for sign in _DAMAGE_SIGNS):
+    if "No space left on device" in said:
+        cause = "the disk is full"
+    elif any(sign in said for sign in _DAMAGE_SIGNS):
         cause = "what arrived was truncated or is another file (its hash is wrong)"
     elif any(sign in said for sign in _OFFLINE_SIGNS):
         cause = "the package index cannot be reached or does not have it"

@@ -1,6 +1,6 @@
 """Everything that can go wrong, as one tree. A class is one exit code; an instance says what happened and what to do.
 
-Library code raises; `sdk_tools.__main__` is the only place that exits.
+Library code raises; `sdk_tools.cli.main` turns it into an exit code.
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from sdk_tools.errors import UsageError
+from sdk_tools.errors import BadInputError, UsageError
 
 _CHUNK = 1 << 20
 
@@ -50,6 +51,25 @@ def hash_tree(root: Path, parts: Iterable[str] = (".",)) -> str:
     for path in list_tree(root, parts):
         digest.update(f"{path.relative_to(root).as_posix()}\0{hash_file(path)}\n".encode())
     return digest.hexdigest()
+
+
+def check_model_file(path: Path) -> None:
+    """Before long work: there is a file to read. Errors: BadInputError says what is there instead."""
+    hint = "Give the path of a GGUF file."
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise BadInputError(f"{path} is a link to {path.readlink()}, which does not exist.", hint) from error
+        raise BadInputError(f"There is no file {path}.", hint) from error
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}.", hint) from error
+    if stat.S_ISDIR(mode):
+        raise BadInputError(f"{path} is a folder, not a model file.", hint)
+    if not stat.S_ISREG(mode):
+        raise BadInputError(f"{path} is a device or pipe, not a model file.", hint)
+    if not os.access(path, os.R_OK):
+        raise BadInputError(f"{path} may not be read by this user.", "Change its permissions.")
 
 
 def check_output(path: Path, inputs: Iterable[Path] = ()) -> None:
@@ -151,6 +171,12 @@ def lock(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def mark_used(path: Path) -> None:
+    """Makes the age of a cache entry its time of last use. A cache that cannot be written is none the worse."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
 
 
 def _umask() -> int:

@@ -6,18 +6,11 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 
+from sdk_tools.abi import make_error
 from sdk_tools.build.manifest import BuiltEngine
 from sdk_tools.devices.base import Device
-from sdk_tools.errors import BadInputError, Cancelled, EngineError, SyrinxError, UsageError
+from sdk_tools.errors import EngineError
 from sdk_tools.process import Stream
-
-# By the name of the syrinx_status; any other failure is an EngineError.
-_ERRORS: dict[str, type[SyrinxError]] = {
-    "SYRINX_ERR_INVALID_ARGUMENT": UsageError,
-    "SYRINX_ERR_NOT_FOUND": BadInputError,
-    "SYRINX_ERR_BAD_MODEL": BadInputError,
-    "SYRINX_ERR_CANCELLED": Cancelled,
-}
 
 
 def call_engine(
@@ -32,8 +25,8 @@ def call_engine(
     """Runs `syrinx ARGUMENTS` and returns the JSON object it prints last. With `--stream` among the arguments, on_piece
     gets the answer's text as it comes.
 
-    Errors: BadInputError, UsageError and EngineError by the status it reports, with its text; EngineError if it
-    crashed or printed no JSON; those of Device.run.
+    Errors: by the status it reports, as abi.make_error says, with its text; EngineError if it crashed or printed no
+    JSON; those of Device.run.
     """
     program = device.push(engine.cli)
     lines = _PieceReader(on_piece) if on_piece else None
@@ -43,8 +36,8 @@ def call_engine(
         return answer
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict):
-        kind = _ERRORS.get(str(error.get("status")), EngineError)
-        raise kind(f"{error.get('text')}", f"The engine's status is {error.get('status')}.")
+        status = str(error.get("status"))
+        raise make_error(status, str(error.get("text")), f"The engine's status is {status}.")
     how = f"was ended by signal {-done.exit_code}" if done.exit_code < 0 else f"exited with code {done.exit_code}"
     last = "\n".join(f"  {line}" for line in (done.stderr or done.stdout).splitlines()[-8:])
     raise EngineError(f"`syrinx {arguments[0]}` {how} without an answer.\n{last}".rstrip(), "This is a bug; report it.")

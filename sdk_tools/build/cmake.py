@@ -21,7 +21,7 @@ from sdk_tools.progress import Reporter, Step
 
 _STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
 _ERROR = re.compile(r"error:|fatal:|CMake Error|undefined reference|multiple definition|Killed|No space left")
-_STAMP = "syrinx-configure.json"
+STAMP = "syrinx-configure.json"
 _LOGS_KEPT = 20
 _SHOWN = 12
 _FIXED = 9  # generator, folders, compilers and Ninja: what an existing build folder cannot change
@@ -54,7 +54,7 @@ class Runner:
         """
         project = self._project
         arguments = self._configure_arguments()
-        stamp = project.build_dir / _STAMP
+        stamp = project.build_dir / STAMP
         last = _read_json(stamp)
         if last == arguments and (project.build_dir / "build.ninja").is_file():
             return

@@ -21,7 +21,7 @@ from sdk_tools.build.manifest import MANIFEST, BuiltEngine, read_engine, write_m
 from sdk_tools.build.targets import BuildOptions
 from sdk_tools.engine_source import EngineSource, current_identity, get_source
 from sdk_tools.errors import BadInputError, UsageError
-from sdk_tools.files import hash_tree, lock, new_dir
+from sdk_tools.files import hash_tree, lock, mark_used, new_dir
 from sdk_tools.paths import cache_dir, default_output_dir, license_files, native_dir
 from sdk_tools.progress import Reporter, Silent
 
@@ -191,6 +191,7 @@ def lock_native(shop: Workshop, suffix: str = "") -> Iterator[Path]:
     key = hashlib.sha256(str(native_dir()).encode()).hexdigest()[:12]
     path = cache_dir() / "builds" / f"{shop.options.name}{suffix}-{key}"
     with lock(path.with_suffix(".lock"), lambda: shop.reporter.say("Another build of this checkout is running ...")):
+        mark_used(path)
         yield path
 
 

@@ -8,9 +8,10 @@ import click
 
 from sdk_tools import __version__
 from sdk_tools.errors import EXIT_CODES
+from sdk_tools.interrupts import raise_on_signals
 
 # In the order of the help text; each is a module of this package, see its docstring.
-COMMANDS = ("doctor", "build", "info", "run", "chat", "parity", "bench", "demo")
+COMMANDS = ("doctor", "build", "info", "run", "chat", "parity", "bench", "demo", "cache")
 
 
 class LazyGroup(click.Group):
@@ -49,4 +50,5 @@ def _epilog() -> str:
 @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
 def app(debug: bool) -> None:
     """Syrinx: build, run, verify and measure speech and language models on ggml."""
-    del debug  # read by sdk_tools.__main__, which must know it even when parsing fails
+    del debug  # read by sdk_tools.cli.main, which must know it even when parsing fails
+    raise_on_signals()  # the command's module is imported by now

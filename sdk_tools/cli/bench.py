@@ -9,7 +9,7 @@ import click
 
 from sdk_tools.build.driver import ensure_engine
 from sdk_tools.cli.generation import context_options, device_option, open_device
-from sdk_tools.cli.options import engine_option, examples, json_option
+from sdk_tools.cli.options import engine_option, examples, json_option, time_limit_option
 from sdk_tools.cli.output import format_bytes, print_json, print_table
 from sdk_tools.files import check_output, write_atomic
 from sdk_tools.lab.bench import BenchCase, BenchReport, InputKind, Summary, run_bench
@@ -36,7 +36,7 @@ COLUMNS = ("", "median", "min", "max", "middle half")
 @click.option("--threads-batch", type=click.IntRange(1, 512), help="Threads for several rows [default: --threads].")
 @click.option("--flash-attention/--no-flash-attention", default=None, help="[default: on]")
 @click.option("--dual", is_flag=True, help="Prefill and decode in two contexts, with a hand-over between them.")
-@click.option("--time-limit", type=click.FloatRange(min=1), default=3600.0, show_default=True, metavar="SECONDS")
+@time_limit_option
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write an HTML report.")
 @context_options
 @device_option

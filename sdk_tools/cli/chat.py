@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import io
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,8 +16,10 @@ from sdk_tools.build.driver import ensure_engine
 from sdk_tools.chat_session import FINISH_NAMES, ChatSession, Turn
 from sdk_tools.cli.generation import context_options, sampling_options
 from sdk_tools.cli.options import engine_option, examples
+from sdk_tools.cli.output import to_json
 from sdk_tools.engine import ContextParams, Engine, KvType, Model, SamplerParams
-from sdk_tools.errors import BadInputError, EngineError, UsageError
+from sdk_tools.errors import EngineError, UsageError
+from sdk_tools.files import check_model_file
 from sdk_tools.progress import Reporter, make_reporter
 
 with contextlib.suppress(ImportError):
@@ -67,12 +69,9 @@ def command(
     On a terminal, type /help for the commands. From a pipe, every line is a message, answered in order. When the
     conversation outgrows the context, its oldest messages are dropped. Builds the engine if there is none yet.
     """
-    if not model.is_file():
-        raise BadInputError(f"There is no file {model}.", "Give the path of a GGUF file.")
+    check_model_file(model)
     # Ctrl-C ends an answer only; a request to terminate must end the program, in the midst of one too.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.stdin is None:
-        raise UsageError("Messages come from standard input, which is closed.")
     reporter = make_reporter(quiet=as_json)
     library = ensure_engine(engine, reporter=reporter).library
     sampling = SamplerParams(temperature, top_k, top_p, repetition_penalty, penalty_window, seed)
@@ -176,6 +175,8 @@ class PipeFace:
     """Answers on standard output, everything else on standard error."""
 
     def messages(self) -> Iterator[str]:
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")  # one odd byte must not end the conversation
         yield from sys.stdin
 
     def piece(self, text: str) -> None:
@@ -232,5 +233,5 @@ class JsonFace(PipeFace):
 
     def _print(self, value: dict[str, object]) -> None:
         with contextlib.suppress(BrokenPipeError):
-            sys.stdout.write(json.dumps({"schema": 1, **value}, ensure_ascii=False) + "\n")
+            sys.stdout.write(to_json({"schema": 1, **value}) + "\n")
             sys.stdout.flush()

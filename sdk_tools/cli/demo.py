@@ -13,8 +13,8 @@ from sdk_tools.cli.options import engine_option, examples, json_option
 from sdk_tools.cli.output import print_json, print_table
 from sdk_tools.devices.base import Device
 from sdk_tools.devices.host import HostDevice
-from sdk_tools.errors import BadInputError, ParityError
-from sdk_tools.files import check_output, write_json
+from sdk_tools.errors import ParityError
+from sdk_tools.files import check_model_file, check_output, write_json
 from sdk_tools.lab.bench import BenchCase, run_bench
 from sdk_tools.native_cli import call_engine
 from sdk_tools.paths import default_output_dir
@@ -39,12 +39,12 @@ def command(model: Path | None, out: Path | None, engine: Path | None, as_json: 
 
     Exit code 1 if the answer is wrong. The figures are also written to out/demo.json.
     """
+    if model:
+        check_model_file(model)
     if out:
         check_output(out, (model,) if model else ())
     reporter = make_reporter(quiet=as_json)
     built = ensure_engine(engine, reporter=reporter)
-    if model and not model.is_file():
-        raise BadInputError(f"There is no file {model}.", "Give the path of a GGUF file.")
     path = model or get_sample_model(reporter=reporter)
     with HostDevice() as device:
         answer = ask(device, built, path)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from sdk_tools.cli.options import FiniteRange
 from sdk_tools.devices.host import HostDevice
 from sdk_tools.errors import UsageError
 
@@ -16,12 +17,10 @@ DEVICES = ("host",)
 KV_TYPES = ("f16", "f32", "bf16", "q8_0", "q4_0")
 
 _SAMPLING = (
-    click.option("--temperature", type=click.FloatRange(min=0), help="0 is greedy [default: 0]."),
+    click.option("--temperature", type=FiniteRange(0, 1e6), help="0 is greedy [default: 0]."),
     click.option("--top-k", type=click.IntRange(min=0), help="Keep the k best tokens; 0 is off [default: 0]."),
-    click.option(
-        "--top-p", type=click.FloatRange(0, 1), help="Keep the best tokens up to this mass [default: 1, off]."
-    ),
-    click.option("--repetition-penalty", type=click.FloatRange(min=0, min_open=True), help="[default: 1, off]"),
+    click.option("--top-p", type=FiniteRange(0, 1), help="Keep the best tokens up to this mass [default: 1, off]."),
+    click.option("--repetition-penalty", type=FiniteRange(1e-6, 1e6), help="[default: 1, off]"),
     click.option("--penalty-window", type=click.IntRange(min=-1), help="Tokens it looks back on [default: -1, all]."),
     click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), help="Of the random numbers [default: 0]."),
 )

@@ -10,7 +10,7 @@ from sdk_tools.build.driver import ensure_engine
 from sdk_tools.cli.options import engine_option, examples, json_option
 from sdk_tools.cli.output import format_bytes, print_json, print_table
 from sdk_tools.devices.host import HostDevice
-from sdk_tools.errors import BadInputError
+from sdk_tools.files import check_model_file
 from sdk_tools.native_cli import call_engine
 from sdk_tools.progress import make_reporter
 
@@ -29,8 +29,7 @@ def command(model: Path, engine: Path | None, as_json: bool) -> None:
     The whole file is checked first; a damaged one is refused with the tensor or key at fault. Builds the engine if
     there is none yet.
     """
-    if not model.is_file():
-        raise BadInputError(f"There is no file {model}.", "Give the path of a GGUF file.")
+    check_model_file(model)
     built = ensure_engine(engine, reporter=make_reporter())
     with HostDevice() as device:
         facts = call_engine(device, built, ["info", device.push(model)], timeout_s=_LIMIT_S)

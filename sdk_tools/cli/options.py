@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,16 @@ from typing import Any, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """A FloatRange that refuses NaN, which is neither too small nor too large. Give it both bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 def json_option(function: F) -> F:
@@ -32,6 +43,13 @@ def llama_cpp_dir_option(function: F) -> F:
         type=click.Path(path_type=Path, file_okay=False),
         help="Build from your own llama.cpp checkout [default: the pinned source; or $SYRINX_LLAMA_CPP_DIR].",
     )(function)
+
+
+def time_limit_option(function: F) -> F:
+    """`--time-limit SECONDS`, passed as `time_limit`."""
+    return click.option("--time-limit", type=FiniteRange(1, 1e7), default=3600.0, show_default=True, metavar="SECONDS")(
+        function
+    )
 
 
 def examples(*lines: str) -> str:

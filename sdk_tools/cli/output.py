@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -17,7 +18,17 @@ class _Console(Console):
 
 def print_json(value: object) -> None:
     """One object on standard output. NaN and infinities are not JSON: ValueError."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    print(to_json(value, indent=2))
+
+
+def to_json(value: object, indent: int | None = None) -> str:
+    """JSON that standard output can say: with escapes for what its encoding lacks, or is no text."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    return text
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

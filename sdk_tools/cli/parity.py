@@ -9,7 +9,7 @@ import click
 
 from sdk_tools.build.driver import ensure_engine
 from sdk_tools.cli.generation import device_option, open_device
-from sdk_tools.cli.options import engine_option, examples, json_option
+from sdk_tools.cli.options import engine_option, examples, json_option, time_limit_option
 from sdk_tools.cli.output import print_json, print_table
 from sdk_tools.errors import ParityError, UsageError
 from sdk_tools.families.llm.parity import DEFAULT_PROMPT, InputKind, ParityCase, ParityReport, run_parity
@@ -45,7 +45,7 @@ _EPILOG = examples(
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write an HTML report.")
 @click.option("--save-reference", type=click.Path(path_type=Path, dir_okay=False), help="Keep the reference (.npz).")
 @click.option("--save-dump", type=click.Path(path_type=Path, dir_okay=False), help="Keep the engine's dump (.gguf).")
-@click.option("--time-limit", type=click.FloatRange(min=1), default=3600.0, show_default=True, metavar="SECONDS")
+@time_limit_option
 @device_option
 @engine_option
 @json_option

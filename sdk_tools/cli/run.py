@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import click
 
 from sdk_tools.build.driver import ensure_engine
 from sdk_tools.cli.generation import context_options, device_option, open_device, sampling_options, to_arguments
-from sdk_tools.cli.options import engine_option, examples, json_option
+from sdk_tools.cli.options import engine_option, examples, json_option, time_limit_option
 from sdk_tools.cli.output import format_bytes, print_json
-from sdk_tools.errors import BadInputError, UsageError
+from sdk_tools.errors import UsageError
+from sdk_tools.files import check_model_file
 from sdk_tools.native_cli import call_engine
 from sdk_tools.progress import make_reporter
 
@@ -21,7 +23,7 @@ _EPILOG = examples(
     'python -m sdk_tools run model.gguf --raw --prompt "Once upon a time" --temperature 0.8 --seed 7',
     'python -m sdk_tools run model.gguf --prompt "Hi" --json',
 )
-_MAX_ARGUMENT = 120_000  # bytes; Linux allows 128 KiB for one argument
+_MAX_ARGUMENT = 120_000  # bytes; Linux allows 128 KiB for one argument, an option's name included
 
 
 @click.command(epilog=_EPILOG)
@@ -32,7 +34,7 @@ _MAX_ARGUMENT = 120_000  # bytes; Linux allows 128 KiB for one argument
 @click.option("--max-tokens", type=click.IntRange(1, 1 << 20), default=256, show_default=True)
 @click.option("--stop", multiple=True, help="End the answer before this text; may be repeated.")
 @click.option("--dual", is_flag=True, help="Prefill and decode in two contexts, with a hand-over between them.")
-@click.option("--time-limit", type=click.FloatRange(min=1), default=3600.0, show_default=True, metavar="SECONDS")
+@time_limit_option
 @sampling_options
 @context_options
 @device_option
@@ -57,9 +59,11 @@ def command(
     The prompt goes through the model's own chat template, unless --raw is given. Text that looks like a control token
     stays text. Builds the engine if there is none yet.
     """
-    if not model.is_file():
-        raise BadInputError(f"There is no file {model}.", "Give the path of a GGUF file.")
-    words = ["--max-tokens", str(max_tokens), *to_arguments(options), *_prompt_words(_read_prompt(prompt), system, raw)]
+    check_model_file(model)
+    prompt = _read_prompt(prompt)
+    for name, text in (("--prompt", prompt), ("--system", system or ""), *(("--stop", text) for text in stop)):
+        _check_text(name, text)
+    words = ["--max-tokens", str(max_tokens), *to_arguments(options), *_prompt_words(prompt, system, raw)]
     words += [f"--stop={text}" for text in stop] + (["--dual"] if dual else [])
     built = ensure_engine(engine, reporter=make_reporter(quiet=as_json))
     with open_device(device) as place:
@@ -96,16 +100,26 @@ def describe_speed(answer: dict[str, object]) -> str:
 
 
 def _read_prompt(prompt: str) -> str:
-    if prompt == "-" and sys.stdin is None:
-        raise UsageError("--prompt - reads standard input, which is closed.")
-    text = sys.stdin.read() if prompt == "-" else prompt
+    try:
+        text = sys.stdin.read() if prompt == "-" else prompt
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The prompt on standard input is no {error.encoding} text: {error.reason}.") from error
     if not text.strip():
         raise UsageError("The prompt is empty.", 'Give one: --prompt "What is the capital of France?"')
-    if "\0" in text:
-        raise UsageError("The prompt holds a NUL character.", "Remove it.")
-    if len(text.encode("utf-8", "replace")) > _MAX_ARGUMENT:
-        raise UsageError(f"The prompt has more than {_MAX_ARGUMENT} bytes.", "Shorten it, or use `chat`.")
     return text
+
+
+def _check_text(option: str, text: str) -> None:
+    """Errors: UsageError, for what the engine's command line cannot take."""
+    if "\0" in text:
+        raise UsageError(f"{option} holds a NUL character.", "Remove it.")
+    try:
+        data = os.fsencode(text)  # the bytes that the engine will get, whatever the locale
+        data.decode()
+    except UnicodeError as error:
+        raise UsageError(f"{option} is no UTF-8 text.", "Write it in UTF-8.") from error
+    if len(data) > _MAX_ARGUMENT:
+        raise UsageError(f"{option} has {len(data)} bytes; more than {_MAX_ARGUMENT} are not possible.", "Shorten it.")
 
 
 def _prompt_words(prompt: str, system: str | None, raw: bool) -> list[str]:

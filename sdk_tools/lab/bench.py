@@ -11,7 +11,8 @@ from typing import Literal, cast
 
 from sdk_tools.build.manifest import BuiltEngine
 from sdk_tools.devices.base import Device
-from sdk_tools.errors import BadInputError, EngineError, ParityError, UsageError
+from sdk_tools.errors import EngineError, ParityError, UsageError
+from sdk_tools.files import check_model_file
 from sdk_tools.gguf_io import read_dump
 from sdk_tools.lab import machine
 from sdk_tools.native_cli import call_engine
@@ -122,8 +123,7 @@ def run_bench(case: BenchCase, device: Device, engine: BuiltEngine, reporter: Re
     DeviceError, Cancelled.
     """
     reporter = reporter or Silent()
-    if not case.model.is_file():
-        raise BadInputError(f"There is no file {case.model}.", "Give the path of a GGUF file.")
+    check_model_file(case.model)
     with reporter.step(f"Pushing {case.model.name} to {device.name}"):
         model = device.push(case.model)
     facts = call_engine(device, engine, ["info", model], timeout_s=case.timeout_s)

@@ -119,5 +119,6 @@ def test_ctrl_c_ends_the_answer_and_keeps_the_session(terminal: Terminal) -> Non
 
 def test_ctrl_c_at_the_prompt_leaves(terminal: Terminal) -> None:
     terminal.wait_for("> ")
+    time.sleep(0.5)  # readline prints the prompt, and then begins to wait: between the two a signal is only noted
     terminal.child.send_signal(signal.SIGINT)
     assert terminal.child.wait(30) == 130

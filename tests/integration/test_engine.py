@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -400,10 +401,16 @@ def test_a_second_thread_is_told_that_it_is_busy(context: Context, greedy: Sampl
     assert len(busy) == 1
 
 
+def test_a_size_out_of_range_is_told_what_0_means(model: Model) -> None:
+    for params in (ContextParams(n_ctx=-1), ContextParams(n_threads=-1)):
+        with pytest.raises(UsageError, match=r"it must be 1 to \d+, or 0 for the default"):
+            model.open_context(params)
+
+
 def test_numbers_that_do_not_fit_are_refused_not_cut(engine: Engine, tiny: Callable[..., Path]) -> None:
     with engine.open_model(tiny("llama-a")) as model:
         for params in (ContextParams(n_ctx=1 << 40), ContextParams(n_batch=1.7)):  # type: ignore[arg-type]
-            with pytest.raises(UsageError, match="32 bits"):
+            with pytest.raises(UsageError, match="whole number"):
                 model.open_context(params)
         with pytest.raises(UsageError, match="top_k"):
             engine.create_sampler(SamplerParams(top_k=2**32 + 1))
@@ -413,3 +420,102 @@ def test_numbers_that_do_not_fit_are_refused_not_cut(engine: Engine, tiny: Calla
             with pytest.raises(UsageError, match="token"):
                 sampler.accept(2**32 + 3)
             assert context.n_past == 0
+
+
+# Of an engine, a model, a context and a sampler.
+MISUSE: dict[str, Callable[[Any, Any, Any, Any], object]] = {
+    "open a number": lambda e, m, c, s: e.open_model(5),
+    "check nothing": lambda e, m, c, s: e.check_model(""),
+    "params of another kind": lambda e, m, c, s: m.open_context(ModelParams()),
+    "params as a dict": lambda e, m, c, s: e.create_sampler({"top_k": 1}),
+    "a callback that is none": lambda e, m, c, s: e.open_model(m.path, progress=1),
+    "a device that is none": lambda e, m, c, s: e.open_model(m.path, ModelParams(5)),  # type: ignore[arg-type]
+    "a flag that is none": lambda e, m, c, s: m.open_context(ContextParams(full_swa=2)),  # type: ignore[arg-type]
+    "an infinite temperature": lambda e, m, c, s: e.create_sampler(SamplerParams(1e300)),
+    "a fraction of a seed": lambda e, m, c, s: e.create_sampler(SamplerParams(seed=0.5)),  # type: ignore[arg-type]
+    "text as bytes": lambda e, m, c, s: m.tokenize(b"a"),
+    "detokenize text": lambda e, m, c, s: m.detokenize("12"),
+    "one message": lambda e, m, c, s: m.apply_chat_template(Message("user", "a")),
+    "messages as pairs": lambda e, m, c, s: m.apply_chat_template([("user", "a")]),
+    "a message without text": lambda e, m, c, s: m.apply_chat_template([Message("user", None)]),  # type: ignore[arg-type]
+    "embed floats": lambda e, m, c, s: m.embed_tokens([1.0]),
+    "prefill truths": lambda e, m, c, s: c.prefill_tokens([True]),
+    "ragged rows": lambda e, m, c, s: c.prefill_embeds([[1.0], [1.0, 2.0]]),
+    "complex rows": lambda e, m, c, s: c.prefill_embeds(np.ones((1, c.n_embd), complex)),
+    "infinite rows": lambda e, m, c, s: c.prefill_embeds(np.full((1, c.n_embd), 1e300)),
+    "no rows": lambda e, m, c, s: c.prefill_embeds(np.ones((0, c.n_embd))),
+    "more results than rows": lambda e, m, c, s: c.prefill_tokens([1], rows=range(9)),
+    "decode a truth": lambda e, m, c, s: c.decode_token(True),
+    "decode text": lambda e, m, c, s: c.decode_embed("a" * c.n_embd),
+    "load nothing": lambda e, m, c, s: c.load_state(None),
+    "hand over to nothing": lambda e, m, c, s: c.hand_over(None),
+    "hand over to a model": lambda e, m, c, s: c.hand_over(m),
+    "probe a list": lambda e, m, c, s: c.start_probe(["all"]),
+    "write to nothing": lambda e, m, c, s: c.write_probe(None),
+    "no sampler": lambda e, m, c, s: c.generate([1], None, max_tokens=1),
+    "decode in a model": lambda e, m, c, s: c.generate([1], s, max_tokens=1, decode=m),
+    "a fraction of a token": lambda e, m, c, s: c.generate([1], s, max_tokens=1.5),
+    "stops as one text": lambda e, m, c, s: c.generate([1], s, max_tokens=1, stop="ab"),
+    "no stops": lambda e, m, c, s: c.generate([1], s, max_tokens=1, stop=None),
+    "a text callback that is none": lambda e, m, c, s: c.generate([1], s, max_tokens=1, on_text=5),
+    "sample text": lambda e, m, c, s: s.sample("abc"),
+    "accept a fraction": lambda e, m, c, s: s.accept(1.5),
+    "probabilities of nothing": lambda e, m, c, s: s.probs([]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MISUSE)
+def test_misuse_is_a_usage_error(engine: Engine, model: Model, context: Context, greedy: Sampler, what: str) -> None:
+    with pytest.raises(UsageError):
+        MISUSE[what](engine, model, context, greedy)
+    assert context.n_past == 0
+    assert greedy.sample([0.0, 1.0]) == 1
+
+
+def test_state_from_anything_like_bytes(context: Context) -> None:
+    context.prefill_tokens(IDS)
+    blob = context.save_state()
+    for view in (bytearray(blob), memoryview(blob), np.frombuffer(blob, np.uint8)):
+        context.reset()
+        context.load_state(view)  # type: ignore[arg-type]
+        assert context.n_past == len(IDS)
+
+
+def test_closed_objects_are_refused_wherever_they_come(engine: Engine, model: Model, context: Context) -> None:
+    other, sampler = model.open_context(PARAMS), engine.create_sampler()
+    other.close()
+    sampler.close()
+    with pytest.raises(ClosedError, match="context is closed"), other:
+        pass
+    with pytest.raises(ClosedError, match="context is closed"):
+        context.hand_over(other)
+    with pytest.raises(ClosedError, match="context is closed"):
+        other.hand_over(context)
+    with pytest.raises(ClosedError, match="sampler is closed"):
+        context.generate([1], sampler, max_tokens=1)
+    with engine.create_sampler() as open_sampler, pytest.raises(ClosedError, match="context is closed"):
+        context.generate([1], open_sampler, max_tokens=1, decode=other)
+    second = Engine()
+    second.close()
+    with pytest.raises(ClosedError, match="engine is closed"):
+        second.open_model(model.path)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_closing_a_context_ends_its_call_and_says_so(model: Model, greedy: Sampler, dual: bool) -> None:
+    first = model.open_context(PARAMS)
+    second = model.open_context(PARAMS) if dual else first
+    closers: list[threading.Thread] = []
+
+    def close(_text: str) -> None:
+        if not closers:
+            closers.append(threading.Thread(target=second.close))
+            closers[0].start()
+            while not second._closed:
+                time.sleep(0.001)
+        time.sleep(0.02)
+
+    with first, pytest.raises(Cancelled, match="context was closed while a call was running on it"):
+        first.generate(IDS, greedy, max_tokens=100, decode=second if dual else None, on_text=close)
+    closers[0].join(30)
+    assert not closers[0].is_alive()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from sdk_tools.build import base, checks, compiler, driver
 from sdk_tools.build.cmake import map_prefixes
 from sdk_tools.build.driver import build_engine, ensure_engine, open_workshop
 from sdk_tools.build.targets import BuildOptions
+from sdk_tools.cache import prune_cache
 from sdk_tools.engine_source import EngineSource
 from sdk_tools.errors import BadInputError, BuildError, ParityError, UsageError
 from sdk_tools.files import hash_file
@@ -85,6 +87,21 @@ def test_the_second_build_reuses_base_and_configuration(native: Path, cache: Pat
     assert build_engine(BuildOptions()).base_was_cached
     assert count_configurations(cache, "builds/*") == 1
     assert not list(cache.glob("base/*.build"))
+
+
+def test_what_a_build_uses_is_not_pruned_before_its_checkout_is_gone(native: Path, cache: Path) -> None:
+    build_engine(BuildOptions())
+    entries = [path for folder in ("base", "builds") for path in (cache / folder).iterdir() if path.is_dir()]
+    for path in entries:
+        os.utime(path, (1e9, 1e9))
+    assert prune_cache().removed == ()
+    build_engine(BuildOptions())
+    assert all(path.stat().st_mtime > 1e9 for path in entries)
+    shutil.rmtree(native)
+    assert prune_cache().removed == ()  # a build may have looked at them just now
+    for path in entries:
+        os.utime(path, (1e9, 1e9))
+    assert {entry.path for entry in prune_cache().removed} == set(entries)
 
 
 def test_folder_names_with_spaces_and_quotes_stay_one_word() -> None:

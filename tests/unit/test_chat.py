@@ -216,6 +216,15 @@ def test_json_lines(chat: Fixture, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert (values[0]["text"], values[0]["finish"], values[0]["schema"]) == ("answer 1", "eos", 1)
 
 
+def test_a_line_that_is_no_text_does_not_end_the_conversation(
+    chat: Fixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ncaf\xe9\nthree\n"), "utf-8"))
+    converse(chat.session, PipeFace())
+    assert capsys.readouterr().out == "answer 1\nanswer 2\nanswer 3\n"
+    assert chat.model.seen[1][-1] == Message("user", "caf\N{REPLACEMENT CHARACTER}")
+
+
 def test_terminal_prompts_and_ends_with_the_input(
     chat: Fixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -136,6 +137,23 @@ def test_unexpected_error_is_saved(
     assert "Traceback" in saved.read_text()
 
 
+def test_bugs_within_one_second_have_their_own_files(failing: list[BaseException], cache: Path) -> None:
+    failing.append(ZeroDivisionError("a bug"))
+    assert [__main__.run(["doctor"]) for _ in range(3)] == [70] * 3
+    names = [path.name for path in (cache / "logs").glob("*internal-error.txt")]
+    assert len(names) == 3
+    assert all(f"-{os.getpid()}-" in name for name in names)
+
+
+def test_a_bug_without_a_cache_folder(
+    failing: list[BaseException], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYRINX_CACHE_DIR", "/dev/null/cache")
+    failing.append(ZeroDivisionError("a bug"))
+    assert __main__.run(["doctor"]) == 70
+    assert "run again with `--debug`" in capsys.readouterr().err
+
+
 def test_unexpected_error_is_shown_with_debug(failing: list[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
     failing.append(ZeroDivisionError("a bug"))
     assert __main__.run(["--debug", "doctor"]) == 70
@@ -163,6 +181,49 @@ def test_exit_code_of_the_process_and_closed_pipe() -> None:
     done = subprocess.run([*run, "--help"], stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENAMETOOLONG])
+def test_what_the_system_refuses_is_no_bug(
+    number: int, failing: list[BaseException], capsys: pytest.CaptureFixture[str], cache: Path
+) -> None:
+    failing.append(OSError(number, os.strerror(number), "/cache/logs"))
+    assert __main__.run(["doctor"]) == 2
+    assert capsys.readouterr().err == f"error: /cache/logs: {os.strerror(number)}.\n"
+    assert __main__.run(["doctor", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+    failing[0] = OSError(number, os.strerror(number), str(cache / "base"))
+    assert __main__.run(["doctor"]) == 2
+    assert "Set SYRINX_CACHE_DIR" in capsys.readouterr().err
+    assert not (cache / "logs").exists()
+    failing[0] = OSError(errno.ENOTTY, "odd", "/cache/logs")
+    assert __main__.run(["doctor"]) == 70
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_what_is_no_text_can_still_be_printed(encoding: str, options: list[str]) -> None:
+    """A file name in no encoding, and letters that the locale lacks."""
+    program = """\
+import sys
+from sdk_tools import __main__
+from sdk_tools.cli import doctor
+from sdk_tools.doctor import Purpose
+doctor.examine = lambda: (Purpose("caf\\xe9 \\u20ac \\udcff", "x", ()),)
+sys.exit(__main__.run(["doctor", *sys.argv[1:]]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *options],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode(encoding)
+    if options:
+        assert json.loads(text)["purposes"][0]["name"] == "caf\xe9 \u20ac \udcff"
+    else:
+        assert "\\udcff" in text
 
 
 # ----------------------------------------------------------------------------------------------------------- output

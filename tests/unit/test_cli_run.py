@@ -90,6 +90,19 @@ def test_prompt_from_standard_input(engine: FakeEngine, monkeypatch: pytest.Monk
     assert "--message=user=two\nlines" in engine.calls()[-1]
 
 
+def test_a_prompt_that_is_no_text(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8"))
+    assert call(engine, "--prompt", "-") == 2
+    assert "standard input is no utf-8 text" in capsys.readouterr().err
+    assert engine.calls() == []
+
+
+def test_a_long_system_message_fits(engine: FakeEngine) -> None:
+    assert call(engine, "--prompt", "a", "--system", "x" * 120_000) == 0
+
+
 def test_a_failure_of_the_engine_is_not_printed_as_an_answer(
     engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +120,18 @@ def test_a_failure_of_the_engine_is_not_printed_as_an_answer(
         (("--prompt", " "), 2),
         (("--prompt", "a", "--raw", "--system", "b"), 2),
         (("--prompt", "x" * 130_000), 2),
+        (("--prompt", "a", "--system", "x" * 130_000), 2),
+        (("--prompt", "a", "--stop", "a", "--stop", "x" * 130_000), 2),
+        (("--prompt", "a\udcff"), 2),
+        (("--prompt", "a", "--stop", "\udcff"), 2),
+        (("--prompt", "a", "--time-limit", "nan"), 2),
+        (("--prompt", "a", "--time-limit", "inf"), 2),
+        (("--prompt", "a", "--time-limit", "1e300"), 2),
+        (("--prompt", "a", "--temperature", "nan"), 2),
+        (("--prompt", "a", "--temperature", "1e300"), 2),
+        (("--prompt", "a", "--top-p", "nan"), 2),
+        (("--prompt", "a", "--repetition-penalty", "nan"), 2),
+        (("--prompt", "a", "--repetition-penalty", "1e-300"), 2),
         (("--prompt", "a", "--device", "moon"), 2),
         (("--prompt", "a", "--temperature", "-1"), 2),
         (("--prompt", "a", "--max-tokens", "0"), 2),

@@ -122,8 +122,10 @@ def test_the_second_time_nothing_is_downloaded_or_written(
     sdist.unlink()
     use_index(monkeypatch, None)
     before = snapshot(cache)
+    os.utime(entry_of(cache, pin), (1e9, 1e9))
     assert get_source(pin=pin) == first
     assert snapshot(cache) == before
+    assert entry_of(cache, pin).stat().st_mtime > 1e9  # the time of last use
 
 
 def test_a_local_archive_serves_machines_without_a_network(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sdk_tools import files
+from sdk_tools.errors import BadInputError
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -131,3 +132,44 @@ def test_lock_keeps_other_processes_out_until_the_holder_dies(tmp_path: Path) ->
     holder.communicate()
     assert entered.wait(10)
     thread.join()
+
+
+# ------------------------------------------------------------------------------------------------------------ inputs
+
+
+def test_a_model_is_a_file(tmp_path: Path) -> None:
+    model = tmp_path / "model \n é.gguf"
+    model.write_bytes(b"")
+    files.check_model_file(model)
+    link = tmp_path / "link.gguf"
+    link.symlink_to(model)
+    files.check_model_file(link)
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("absent.gguf", "There is no file"),
+        ("dangling.gguf", "is a link to .*nothing, which does not exist"),
+        (".", "is a folder"),
+        ("pipe.gguf", "device or pipe"),
+        ("/dev/null", "device or pipe"),
+        ("file/model.gguf", "Not a directory"),
+        ("loop", "symbolic links"),
+        ("x" * 300, "too long"),
+    ],
+)
+def test_what_is_no_model_file_is_named(tmp_path: Path, name: str, match: str) -> None:
+    (tmp_path / "dangling.gguf").symlink_to(tmp_path / "nothing")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(BadInputError, match=match):
+        files.check_model_file(tmp_path / name)
+
+
+def test_a_model_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may read everything
+    (tmp_path / "model.gguf").write_bytes(b"")
+    with pytest.raises(BadInputError, match="may not be read"):
+        files.check_model_file(tmp_path / "model.gguf")

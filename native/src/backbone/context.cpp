@@ -19,6 +19,7 @@ namespace {
 constexpr int32_t kDefaultMaxCtx = 8192;   // a model trained for 128k positions must not take gigabytes unasked
 constexpr int32_t kDefaultMaxThreads = 4;  // more than a phone's big cores collapses throughput
 constexpr llama_seq_id kSequence = 0;
+constexpr char kOrDefault[] = ", or 0 for the default";
 
 // Beside llama_process's own codes.
 constexpr int32_t kNoHead = 1000;      // logits were asked for, and the model has none
@@ -35,10 +36,11 @@ ggml_type to_ggml(int32_t type, const char * option) {
     fail(SYRINX_ERR_INVALID_ARGUMENT, "%s: %d is no KV cache type", option, type);
 }
 
-void require_range(const char * option, int64_t value, int64_t low, int64_t high) {
+// otherwise: what to say of a further value that stands for the default.
+void require_range(const char * option, int64_t value, int64_t low, int64_t high, const char * otherwise = "") {
     if (value < low || value > high) {
-        fail(SYRINX_ERR_INVALID_ARGUMENT, "%s is %lld; it must be %lld to %lld", option, static_cast<long long>(value),
-             static_cast<long long>(low), static_cast<long long>(high));
+        fail(SYRINX_ERR_INVALID_ARGUMENT, "%s is %lld; it must be %lld to %lld%s", option,
+             static_cast<long long>(value), static_cast<long long>(low), static_cast<long long>(high), otherwise);
     }
 }
 
@@ -49,7 +51,7 @@ syrinx_context_params resolve(syrinx_context_params p, const Model & model) {
     // for each other by spinning, so one that has to share its core stalls them all.
     const int32_t half = static_cast<int32_t>(std::thread::hardware_concurrency() / 2);
     p.n_ctx = p.n_ctx == 0 ? std::min(train, kDefaultMaxCtx) : p.n_ctx;
-    require_range("n_ctx", p.n_ctx, 1, 1 << 24);
+    require_range("n_ctx", p.n_ctx, 1, 1 << 24, kOrDefault);
     // Learned positions end with their table; llama.cpp would assert on one of its compute threads.
     for (const GgufTensor & tensor : model.file().tensors) {
         if (tensor.name == "position_embd.weight" && p.n_ctx > tensor.ne[1]) {
@@ -64,8 +66,8 @@ syrinx_context_params resolve(syrinx_context_params p, const Model & model) {
     require_range("n_seq_max", p.n_seq_max, 1, static_cast<int64_t>(llama_max_parallel_sequences()));
     p.n_threads = p.n_threads == 0 ? std::clamp(half, 1, kDefaultMaxThreads) : p.n_threads;
     p.n_threads_batch = p.n_threads_batch == 0 ? p.n_threads : p.n_threads_batch;
-    require_range("n_threads", p.n_threads, 1, GGML_MAX_N_THREADS);
-    require_range("n_threads_batch", p.n_threads_batch, 1, GGML_MAX_N_THREADS);
+    require_range("n_threads", p.n_threads, 1, GGML_MAX_N_THREADS, kOrDefault);
+    require_range("n_threads_batch", p.n_threads_batch, 1, GGML_MAX_N_THREADS, kOrDefault);
     require_range("poll", p.poll, 0, 100);
     const bool quantized_v = p.type_v == SYRINX_KV_Q8_0 || p.type_v == SYRINX_KV_Q4_0;
     if (quantized_v && !p.flash_attention) {

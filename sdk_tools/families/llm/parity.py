@@ -12,6 +12,7 @@ from sdk_tools.build.manifest import BuiltEngine
 from sdk_tools.devices.base import Device
 from sdk_tools.errors import BadInputError, EngineError, UsageError
 from sdk_tools.families.llm import stages
+from sdk_tools.files import check_model_file
 from sdk_tools.gguf_io import StageDump, read_dump, write_npz_dump
 from sdk_tools.lab.compare import compare_ids, compare_rows
 from sdk_tools.lab.limits import LimitPolicy, Verdict, choose_kind, judge, parse_kind
@@ -128,8 +129,7 @@ def run_parity(case: ParityCase, device: Device, engine: BuiltEngine, reporter: 
     reporter = reporter or Silent()
     if case.prompt is not None and case.tokens is not None:
         raise UsageError("Both a prompt and tokens were given.", "Give --prompt or --tokens, not both.")
-    if not case.model.is_file():
-        raise BadInputError(f"There is no file {case.model}.", "Give the path of a GGUF file.")
+    check_model_file(case.model)
     model = device.push(case.model)
     facts = call_engine(device, engine, ["info", model], timeout_s=_INFO_LIMIT_S)
     n_layer = _number(facts, "n_layer")
