@@ -97,6 +97,13 @@ def test_packages() -> tuple[SystemPackage, ...]:
             ("-fsanitize=fuzzer,address",),
             _FUZZ_PROGRAM,
         ),
+        SystemPackage(
+            "the cross compiler for arm64 Linux",
+            ("g++-aarch64-linux-gnu",),
+            ("aarch64-linux-gnu-g++",),
+            (),
+            CXX17_PROGRAM,
+        ),
         SystemPackage("ccache, for shorter rebuilds", ("ccache",), ("ccache",), (), "", optional=True),
     )
 

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 
 from sdk_tools import system
 from sdk_tools.bootstrap import MINIMUM_PYTHON, SystemPackage, test_packages
-from sdk_tools.build.compiler import find_build_tools, find_clang, find_compiler
+from sdk_tools.build.compiler import find_build_tools, find_clang, find_compiler_for
 from sdk_tools.build.manifest import read_engine
+from sdk_tools.build.targets import find_target
 from sdk_tools.engine_source import PIN, current_identity
 from sdk_tools.errors import SyrinxError
 from sdk_tools.paths import cache_dir, default_output_dir
@@ -53,6 +54,12 @@ def examine() -> tuple[Purpose, ...]:
     pip_extra = "pip install -e '.[{}]'".format
     return (
         Purpose("host engine and demo", "make demo", tuple(_host_items())),
+        Purpose("Android engine", "python -m sdk_tools build --abi arm64", (_target_item("arm64", "Android NDK"),)),
+        Purpose(
+            "arm64 Linux engine",
+            "python -m sdk_tools build --abi arm64-linux",
+            (_target_item("arm64-linux", "cross compiler"),),
+        ),
         Purpose("tests", "make test", tuple(_test_items(pip_extra("dev")))),
         Purpose("parity and conversion", "python -m sdk_tools parity MODEL", tuple(_extra_items("export"))),
         Purpose("fuzzing", "make fuzz", (_clang_item(),)),
@@ -98,8 +105,13 @@ def _clang_item() -> Item:
     return _probe(package.what, lambda: f"clang {find_clang().version}", f"apt install {' '.join(package.apt)}")
 
 
-def _describe_compiler() -> str:
-    compiler = find_compiler()
+def _target_item(abi: str, name: str) -> Item:
+    """What a target needs beyond the host engine's items."""
+    return _probe(name, lambda: _describe_compiler(abi), f"python -m sdk_tools build --abi {abi} says how")
+
+
+def _describe_compiler(abi: str = "host") -> str:
+    compiler = find_compiler_for(find_target(abi))
     return f"{compiler.kind} {compiler.version} for {compiler.target} ({compiler.cxx})"
 
 

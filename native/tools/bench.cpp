@@ -113,6 +113,7 @@ Json run_bench(int argc, char ** argv) {
     }
     return {{"schema", 1},
             {"version", syrinx_version()},
+            {"cpu_variant", engine.cpu_variant()},
             {"model", facts},
             {"params",
              {{"input", work.embeds ? "embeds" : "tokens"},

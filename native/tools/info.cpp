@@ -8,6 +8,7 @@ Json run_info(int argc, char ** argv) {
     Json out = {{"schema", 1}};
     out.update(model.facts());
     out["load_ms"] = model.load_ms;
+    out["cpu_variant"] = engine.cpu_variant();
     out["devices"] = engine.devices();
     out["version"] = syrinx_version();
     return out;

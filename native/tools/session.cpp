@@ -58,6 +58,15 @@ Json Engine::devices() const {
         sized_text(handle, [&](char * out, size_t * size) { return syrinx_engine_devices(handle, out, size); }));
 }
 
+std::string Engine::cpu_variant() const {
+    for (const Json & device : devices()) {
+        if (device.contains("cpu_variant")) {
+            return device["cpu_variant"];
+        }
+    }
+    return "";
+}
+
 // A bar on stderr for a person; a pipe gets none.
 static int32_t on_progress(const char * stage, float fraction, void *) {
     std::fprintf(stderr, "\r%s %3d %%%s", stage, static_cast<int>(fraction * 100.0f), fraction >= 1.0f ? "\n" : "");

@@ -30,6 +30,7 @@ struct Engine {
     Engine(const Engine &) = delete;
     Engine & operator=(const Engine &) = delete;
     Json devices() const;
+    std::string cpu_variant() const;  // as in devices(): "static", or the instruction-set level that computes
     syrinx_engine * handle = nullptr;
 };
 

@@ -24,7 +24,6 @@ _ERROR = re.compile(r"error:|fatal:|CMake Error|undefined reference|multiple def
 STAMP = "syrinx-configure.json"
 _LOGS_KEPT = 20
 _SHOWN = 12
-_FIXED = 9  # generator, folders, compilers and Ninja: what an existing build folder cannot change
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,14 @@ class Runner:
         Other definitions are a new configuration in place; another compiler or source folder starts from nothing.
         """
         project = self._project
-        arguments = self._configure_arguments()
+        fixed = self._fixed_arguments()
+        arguments = [*fixed, *(f"-D{definition}" for definition in project.definitions)]
         stamp = project.build_dir / STAMP
         last = _read_json(stamp)
         if last == arguments and (project.build_dir / "build.ninja").is_file():
             return
         stamp.unlink(missing_ok=True)
-        if not isinstance(last, list) or last[:_FIXED] != arguments[:_FIXED]:
+        if not isinstance(last, list) or last[: len(fixed)] != fixed:
             shutil.rmtree(project.build_dir, ignore_errors=True)
         project.build_dir.mkdir(parents=True, exist_ok=True)
         with self._reporter.step(f"Configuring {project.title}") as step:
@@ -79,19 +79,18 @@ class Runner:
         with self._reporter.step(f"Installing {self._project.title}") as step:
             self._run(command, step)
 
-    def _configure_arguments(self) -> list[str]:
+    def _fixed_arguments(self) -> list[str]:
+        """Generator, folders, compilers and Ninja: what an existing build folder cannot change."""
         project = self._project
         launcher = project.tools.ccache or ""
-        fixed = ["-G", "Ninja", "-S", str(project.source), "-B", str(project.build_dir)]
         definitions = (
-            f"CMAKE_C_COMPILER={project.compiler.cc}",
-            f"CMAKE_CXX_COMPILER={project.compiler.cxx}",
+            *project.compiler.cmake_definitions(),
             f"CMAKE_MAKE_PROGRAM={project.tools.ninja}",
             f"CMAKE_C_COMPILER_LAUNCHER={launcher}",
             f"CMAKE_CXX_COMPILER_LAUNCHER={launcher}",
-            *project.definitions,
         )
-        return [*fixed, *(f"-D{definition}" for definition in definitions)]
+        folders = ["-G", "Ninja", "-S", str(project.source), "-B", str(project.build_dir)]
+        return [*folders, *(f"-D{definition}" for definition in definitions)]
 
     def _run(self, command: Sequence[str | Path], step: Step) -> None:
         watcher = _Watcher(step)

@@ -6,11 +6,13 @@ import importlib
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sdk_tools import process
-from sdk_tools.errors import MissingToolError
+from sdk_tools.build.ndk import find_ndk
+from sdk_tools.build.targets import Target
+from sdk_tools.errors import MissingToolError, UsageError
 
 _APT_HINT = "On Debian or Ubuntu: apt install g++. Or set CC and CXX to compilers that know C++17."
 _CMAKE_MINIMUM = (3, 21)
@@ -21,13 +23,23 @@ _PROBE = "#include <filesystem>\n#include <optional>\n#include <string_view>\nin
 
 @dataclass(frozen=True)
 class Compiler:
-    """A pair of C and C++ compilers of one kind. target is the triple they compile for."""
+    """A pair of C and C++ compilers of one kind. target is the triple they compile for.
+
+    toolchain_file: what CMake is given instead of the two, if the compilers come with one (the NDK).
+    """
 
     cc: Path
     cxx: Path
     kind: str  # "gcc" or "clang"
     version: str
     target: str
+    toolchain_file: Path | None = None
+
+    def cmake_definitions(self) -> tuple[str, ...]:
+        """How CMake is told to use them."""
+        if self.toolchain_file:
+            return (f"CMAKE_TOOLCHAIN_FILE={self.toolchain_file}",)
+        return f"CMAKE_C_COMPILER={self.cc}", f"CMAKE_CXX_COMPILER={self.cxx}"
 
     def to_json(self) -> dict[str, str]:
         return {"kind": self.kind, "version": self.version, "target": self.target, "cxx": str(self.cxx)}
@@ -35,6 +47,21 @@ class Compiler:
     def identity(self) -> str:
         """Equal for compilers that give the same output."""
         return f"{self.kind} {self.version} {self.target}"
+
+
+def find_compiler_for(target: Target, ndk: Path | None = None) -> Compiler:
+    """The compilers of a target; `ndk` is for ndk.find_ndk. Errors: MissingToolError, UsageError (`ndk` has no use)."""
+    if target.android_abi:
+        kit = find_ndk(ndk)
+        cc, cxx = kit.compilers(target.android_abi)
+        found = _describe(str(cc), str(cxx), "Install the NDK anew.")
+        return replace(found, version=f"{found.version}, NDK {kit.revision}", toolchain_file=kit.toolchain_file)
+    if ndk:
+        raise UsageError(f"--ndk has no use with --abi {target.abi}.", "It is for the Android targets.")
+    if target.cross_prefix:
+        hint = f"On Debian or Ubuntu: apt install g++-{target.cross_prefix}."
+        return _describe(f"{target.cross_prefix}-gcc", f"{target.cross_prefix}-g++", hint)
+    return find_compiler()
 
 
 def find_compiler() -> Compiler:
@@ -73,15 +100,15 @@ def _c_name(cxx: str) -> str:
     return f"{folder}/{swapped}" if folder else swapped
 
 
-def _describe(cc: str, cxx: str) -> Compiler:
+def _describe(cc: str, cxx: str, hint: str = _APT_HINT) -> Compiler:
     paths = []
     for name in (cc, cxx):
         found = shutil.which(name)
         if not found:
-            raise MissingToolError(f"The compiler {name!r} was not found.", _APT_HINT)
+            raise MissingToolError(f"The compiler {name!r} was not found.", hint)
         paths.append(Path(found))
-    version = _ask(paths[1], "--version")
-    _check_cxx17(paths[1])
+    version = _ask(paths[1], "--version", hint)
+    _check_cxx17(paths[1], hint)
     kind = "clang" if "clang" in version else "gcc"
     first_line = version.splitlines()[0] if version else ""
     number = re.search(r"\d+\.\d+(\.\d+)?", re.sub(r"\(.*?\)", "", first_line))
@@ -90,23 +117,23 @@ def _describe(cc: str, cxx: str) -> Compiler:
         cxx=paths[1],
         kind=kind,
         version=number.group() if number else first_line,
-        target=_ask(paths[1], "-dumpmachine"),
+        target=_ask(paths[1], "-dumpmachine", hint),
     )
 
 
-def _ask(compiler: Path, option: str) -> str:
+def _ask(compiler: Path, option: str, hint: str) -> str:
     done = process.run([compiler, option], env={"LC_ALL": "C"}, timeout_s=60)
     if done.exit_code != 0:
-        raise MissingToolError(f"{compiler} {option} failed: {done.stderr.strip()[:300]}", _APT_HINT)
+        raise MissingToolError(f"{compiler} {option} failed: {done.stderr.strip()[:300]}", hint)
     return done.stdout.strip()
 
 
-def _check_cxx17(compiler: Path) -> None:
+def _check_cxx17(compiler: Path, hint: str) -> None:
     command = ["sh", "-c", 'printf "%s" "$1" | "$0" -std=c++17 -x c++ -fsyntax-only -', str(compiler), _PROBE]
     done = process.run(command, env={"LC_ALL": "C"}, timeout_s=60)
     if done.exit_code != 0:
         reason = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
-        raise MissingToolError(f"{compiler} cannot compile C++17: {reason[:300]}", _APT_HINT)
+        raise MissingToolError(f"{compiler} cannot compile C++17: {reason[:300]}", hint)
 
 
 @dataclass(frozen=True)

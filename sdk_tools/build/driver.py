@@ -16,7 +16,8 @@ import psutil
 from sdk_tools import __version__, system
 from sdk_tools.build.base import Base, base_definitions, get_base
 from sdk_tools.build.cmake import Project, Runner, map_prefixes
-from sdk_tools.build.compiler import BuildTools, Compiler, find_build_tools, find_compiler
+from sdk_tools.build.compiler import BuildTools, Compiler, find_build_tools, find_compiler_for
+from sdk_tools.build.elf_audit import audit_engine
 from sdk_tools.build.manifest import MANIFEST, BuiltEngine, read_engine, write_manifest
 from sdk_tools.build.targets import BuildOptions
 from sdk_tools.engine_source import EngineSource, current_identity, get_source
@@ -54,6 +55,7 @@ def open_workshop(
     options: BuildOptions,
     *,
     llama_cpp_dir: Path | None = None,
+    ndk: Path | None = None,
     jobs: int | None = None,
     reporter: Reporter | None = None,
 ) -> Workshop:
@@ -61,7 +63,7 @@ def open_workshop(
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs} is not possible.", "Give 1 or more.")
     reporter = reporter or Silent()
-    compiler = find_compiler()  # before the download: the likelier thing to be missing
+    compiler = find_compiler_for(options.target, ndk)  # before the download: the likelier thing to be missing
     tools = find_build_tools()
     source = get_source(llama_cpp_dir=llama_cpp_dir, reporter=reporter)
     return Workshop(options, source, compiler, tools, jobs or default_jobs(), reporter)
@@ -72,18 +74,19 @@ def build_engine(
     *,
     out: Path | None = None,
     llama_cpp_dir: Path | None = None,
+    ndk: Path | None = None,
     jobs: int | None = None,
     reporter: Reporter | None = None,
 ) -> BuildResult:
-    """Builds an engine and puts it at `out` (default: paths.default_output_dir). Whatever fails, an engine that was
-    there before stays as it was.
+    """Builds an engine, audits it and puts it at `out` (default: paths.default_output_dir). Whatever fails, an engine
+    that was there before stays as it was. ndk: the NDK's folder, for the Android targets.
 
     Errors: UsageError, MissingToolError, EngineSourceError, BuildError, Cancelled.
     """
     out = (out or default_output_dir(options.name)).expanduser().absolute()
     _check_output(out)
     started = time.monotonic()
-    shop = open_workshop(options, llama_cpp_dir=llama_cpp_dir, jobs=jobs, reporter=reporter)
+    shop = open_workshop(options, llama_cpp_dir=llama_cpp_dir, ndk=ndk, jobs=jobs, reporter=reporter)
     inputs = make_inputs(options, shop.source.identity)
     with_source = time.monotonic()
     base = get_base(options, shop.source, shop.compiler, shop.tools, shop.jobs, shop.reporter)
@@ -212,6 +215,7 @@ def _check_output(out: Path) -> None:
 def _install(shop: Workshop, runner: Runner, out: Path, base: Base, inputs: dict[str, object]) -> BuiltEngine:
     with new_dir(out) as temporary:
         runner.install(temporary, strip=shop.options.variant == "release" and not shop.options.sanitize)
+        audit_engine(temporary, shop.options)
         (temporary / "licenses").mkdir()
         for path in license_files():
             shutil.copyfile(path, temporary / "licenses" / path.name)
@@ -223,6 +227,7 @@ def _install(shop: Workshop, runner: Runner, out: Path, base: Base, inputs: dict
             "base": base.key,
             "compiler": shop.compiler.to_json(),
             "tools": {"cmake": shop.tools.cmake_version, "ninja": shop.tools.ninja_version},
+            "ship_bytes": sum(path.stat().st_size for path in (temporary / "lib").glob("*.so")),
             "cpu": system.cpu_identity() if shop.options.native_cpu else None,
         }
         manifest = write_manifest(temporary, facts).manifest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from sdk_tools.build.ndk import API_LEVEL
 from sdk_tools.errors import UsageError
 
 Variant = Literal["release", "debug"]
@@ -13,18 +14,41 @@ Sanitizer = Literal["", "address", "thread"]
 
 @dataclass(frozen=True)
 class Target:
-    """One platform. The definitions go to both CMake projects (native/llama and native)."""
+    """One platform. The definitions go to both CMake projects (native/llama and native).
+
+    android_abi: what the NDK calls it, if the NDK builds for it. cross_prefix: of a cross compiler's programs, such as
+    "aarch64-linux-gnu". Neither: the system's compiler.
+    """
 
     abi: str
     description: str
     definitions: tuple[str, ...] = ()
     runs_here: bool = False  # whether this machine can execute what comes out
+    android_abi: str = ""
+    cross_prefix: str = ""
 
 
-# A new platform is a new line here, with the toolchain file or compiler that it needs among its definitions.
+def _android(abi: str, description: str, android_abi: str) -> Target:
+    platform = (f"ANDROID_ABI={android_abi}", f"ANDROID_PLATFORM=android-{API_LEVEL}", "ANDROID_STL=c++_static")
+    return Target(abi, description, (*platform, _MODULES), android_abi=android_abi)
+
+
+_MODULES = "SYRINX_CPU_MODULES=ON"
+
+# A new platform is a new line here, with what its compiler needs to be told among its definitions.
 TARGETS: dict[str, Target] = {
     target.abi: target
-    for target in (Target("host", "this machine's kind: Linux, with the system compiler", runs_here=True),)
+    for target in (
+        Target("host", "this machine's kind: Linux, with the system compiler", runs_here=True),
+        _android("arm64", "Android phones: arm64-v8a, with the NDK", "arm64-v8a"),
+        _android("x86_64", "the Android emulator: x86_64, with the NDK", "x86_64"),
+        Target(
+            "arm64-linux",
+            "arm64 Linux, with Debian's cross compiler",
+            ("CMAKE_SYSTEM_NAME=Linux", "CMAKE_SYSTEM_PROCESSOR=aarch64", _MODULES),
+            cross_prefix="aarch64-linux-gnu",
+        ),
+    )
 }
 
 
@@ -60,6 +84,9 @@ class BuildOptions:
             if value not in allowed:
                 known = ", ".join(word for word in allowed if word)
                 raise UsageError(f"{name} does not know {value!r}.", f"It takes one of: {known}.")
+        for name, given in (("--native-cpu", self.native_cpu), ("--sanitize", bool(self.sanitize))):
+            if given and not self.target.runs_here:
+                raise UsageError(f"{name} cannot go with --abi {self.abi}.", "It is for what runs on this machine.")
 
     @property
     def target(self) -> Target:

@@ -15,15 +15,22 @@ from sdk_tools.progress import make_reporter
 
 _EPILOG = examples(
     "python -m sdk_tools build                         # into out/host",
+    "python -m sdk_tools build --abi arm64 --ndk ~/Android/Sdk/ndk/27.2.12479018",
+    "python -m sdk_tools build --abi arm64-linux       # Debian's cross compiler, no NDK",
     "python -m sdk_tools build --native-cpu --out /tmp/engine",
     "python -m sdk_tools build --tests --sanitize address",
     "python -m sdk_tools build --fuzz 600",
 )
 
 
-@click.command(epilog=_EPILOG, short_help="Build the engine for this machine, or its native tests.")
+@click.command(epilog=_EPILOG, short_help="Build the engine for a target, or run its native tests.")
 @click.option("--abi", default="host", show_default=True, metavar="NAME", help=f"One of: {', '.join(TARGETS)}.")
 @click.option("--out", type=click.Path(path_type=Path), help="The engine folder [default: out/NAME].")
+@click.option(
+    "--ndk",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Android NDK, r26 or newer [default: $ANDROID_NDK_HOME, $ANDROID_NDK_ROOT, the newest of the Android SDK].",
+)
 @click.option("--variant", type=click.Choice(["release", "debug"]), default="release", show_default=True)
 @click.option("--native-cpu", is_flag=True, help="Compile for exactly this CPU; the result runs nowhere else.")
 @click.option("--sanitize", type=click.Choice(["address", "thread"]), help="Instrument our code (ASan+UBSan or TSan).")
@@ -35,6 +42,7 @@ _EPILOG = examples(
 def command(
     abi: str,
     out: Path | None,
+    ndk: Path | None,
     variant: Variant,
     native_cpu: bool,
     sanitize: Sanitizer | None,
@@ -44,7 +52,7 @@ def command(
     llama_cpp_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Build the engine: libraries, headers, command line and manifest.json.
+    """Build the engine: libraries, headers, command line and manifest.json, audited before it is installed.
 
     llama.cpp is fetched and compiled once per user and kept in a cache outside the checkout; after a change in
     native/ only our own code is compiled again.
@@ -56,14 +64,14 @@ def command(
     options = BuildOptions(abi=abi, variant=variant, native_cpu=native_cpu, sanitize=sanitize or "")
     reporter = make_reporter()
     if tests or fuzz:
-        shop = driver.open_workshop(options, llama_cpp_dir=llama_cpp_dir, jobs=jobs, reporter=reporter)
+        shop = driver.open_workshop(options, llama_cpp_dir=llama_cpp_dir, ndk=ndk, jobs=jobs, reporter=reporter)
         report = checks.run_fuzzers(shop, fuzz) if fuzz else checks.run_native_tests(shop)
         if as_json:
             print_json(report.to_json())
         else:
             click.echo(report.summary())
         return
-    result = driver.build_engine(options, out=out, llama_cpp_dir=llama_cpp_dir, jobs=jobs, reporter=reporter)
+    result = driver.build_engine(options, out=out, llama_cpp_dir=llama_cpp_dir, ndk=ndk, jobs=jobs, reporter=reporter)
     if as_json:
         print_json(
             {
@@ -87,3 +95,6 @@ def _print_result(result: driver.BuildResult) -> None:
     print_table(f"Engine in {result.engine.root}", ("file", "size", "SHA-256"), rows)
     base = "from the cache" if result.base_was_cached else f"built in {result.seconds['base']:.0f} s"
     click.echo(f"llama.cpp {base}; our code in {result.seconds['native']:.1f} s.")
+    ship_bytes = manifest["ship_bytes"]
+    assert isinstance(ship_bytes, int)
+    click.echo(f"An app ships {format_bytes(ship_bytes)} of libraries (lib/*.so).")

@@ -107,6 +107,19 @@ def write_toolchain(folder: Path) -> Path:
     return folder
 
 
+def write_ndk(root: Path, revision: str) -> Path:
+    """What the build looks at in an Android NDK."""
+    for triple in ("aarch64-linux-android28", "x86_64-linux-android28"):
+        for name in ("clang", "clang++"):
+            folder = root / "toolchains" / "llvm" / "prebuilt" / "linux-x86_64" / "bin"
+            write_compiler(folder, f"{triple}-{name}", "Android (12470979, +pgo) clang version 18.0.3")
+    (root / "source.properties").write_text(f"Pkg.Desc = Android NDK\nPkg.Revision = {revision}\n")
+    toolchain = root / "build" / "cmake" / "android.toolchain.cmake"
+    toolchain.parent.mkdir(parents=True)
+    toolchain.write_text("set(CMAKE_SYSTEM_NAME Android)\n")
+    return root
+
+
 def write_native(folder: Path) -> Path:
     """A folder that stands for native/."""
     for name in ("CMakeLists.txt", "llama/CMakeLists.txt", "include/syrinx/syrinx.h", "src/a.cpp", "tests/a_test.cpp"):

@@ -77,7 +77,7 @@ def test_presence_is_proved_by_compiling(tmp_path: Path) -> None:
 
 def test_the_tests_need_these_packages() -> None:
     names = {name for package in bootstrap.test_packages() for name in package.apt}
-    assert names == {"g++", "doctest-dev", "clang", "libclang-rt-dev", "ccache"}
+    assert names == {"g++", "g++-aarch64-linux-gnu", "doctest-dev", "clang", "libclang-rt-dev", "ccache"}
 
 
 # ------------------------------------------------------------------------------------------------------- environment

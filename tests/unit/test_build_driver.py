@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from sdk_tools import system
-from sdk_tools.build import base, checks, compiler, driver
+from sdk_tools.build import base, checks, compiler, driver, elf_audit
 from sdk_tools.build.cmake import map_prefixes
 from sdk_tools.build.driver import build_engine, ensure_engine, open_workshop
 from sdk_tools.build.targets import BuildOptions
@@ -24,7 +24,7 @@ from sdk_tools.engine_source import EngineSource
 from sdk_tools.errors import BadInputError, BuildError, ParityError, UsageError
 from sdk_tools.files import hash_file
 from sdk_tools.progress import LogReporter
-from tests.unit.fake_toolchain import write_native, write_program, write_toolchain
+from tests.unit.fake_toolchain import write_compiler, write_native, write_ndk, write_program, write_toolchain
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def native(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     source = EngineSource(tmp_path / "llama.cpp", "sdist:abc", "abc123", "fake 1.0")
     for module in (base, driver, checks):
         monkeypatch.setattr(module, "native_dir", lambda: folder)
+    monkeypatch.setattr(driver, "audit_engine", lambda _root, _options: None)  # the pretended files are no ELF
     monkeypatch.setattr(driver, "get_source", lambda **_arguments: source)
     monkeypatch.setattr(driver, "current_identity", lambda: source.identity)
     monkeypatch.setattr(driver, "default_output_dir", lambda name: tmp_path / "out" / name)
@@ -70,6 +71,7 @@ def test_build_installs_engine_and_manifest(native: Path, out: Path) -> None:
     assert manifest["compiler"]["version"] == "12.2.0"
     assert manifest["llama_cpp"] == {"origin": "fake 1.0", "commit": "abc123", "identity": "sdist:abc"}
     assert manifest["inputs"]["llama_cpp"] == "sdist:abc"
+    assert manifest["ship_bytes"] == len("lib/libsyrinx.so")
     assert "CMAKE_BUILD_TYPE=Release" in manifest["inputs"]["native_definitions"]
     assert {entry["path"]: entry["sha256"] for entry in manifest["files"]} == {
         str(path.relative_to(out)): hash_file(path)
@@ -129,6 +131,43 @@ def test_options_reach_cmake(native: Path, options: BuildOptions, strips: bool, 
     assert wanted in definitions_of(result.build_dir)
     assert ("--strip" in (result.build_dir / "install.txt").read_text().split()) == strips
     assert result.engine.root.name == options.name
+
+
+def test_android_is_built_with_the_ndks_own_toolchain_file(native: Path, tmp_path: Path) -> None:
+    ndk = write_ndk(tmp_path / "ndk", "27.2.12479018")
+    result = build_engine(BuildOptions("arm64"), ndk=ndk)
+    definitions = definitions_of(result.build_dir)
+    assert f"CMAKE_TOOLCHAIN_FILE={ndk}/build/cmake/android.toolchain.cmake" in definitions
+    assert {"ANDROID_ABI=arm64-v8a", "ANDROID_PLATFORM=android-28", "SYRINX_CPU_MODULES=ON"} < set(definitions)
+    assert not any(line.startswith("CMAKE_CXX_COMPILER=") for line in definitions)
+    assert result.engine.manifest["compiler"] == {
+        "kind": "clang",
+        "version": "18.0.3, NDK 27.2.12479018",
+        "target": "x86_64-linux-gnu",
+        "cxx": str(ndk / "toolchains/llvm/prebuilt/linux-x86_64/bin/aarch64-linux-android28-clang++"),
+    }
+    write_ndk(tmp_path / "other", "28.0.1")
+    assert not build_engine(BuildOptions("arm64"), ndk=tmp_path / "other").base_was_cached
+
+
+def test_arm64_linux_is_built_with_debians_cross_compiler(native: Path, tmp_path: Path) -> None:
+    for name in ("gcc", "g++"):
+        write_compiler(tmp_path / "bin", f"aarch64-linux-gnu-{name}", "aarch64-linux-gnu-g++ (Debian 12.2.0-14) 12.2.0")
+    definitions = definitions_of(build_engine(BuildOptions("arm64-linux")).build_dir)
+    assert f"CMAKE_CXX_COMPILER={tmp_path}/bin/aarch64-linux-gnu-g++" in definitions
+    assert {"CMAKE_SYSTEM_NAME=Linux", "CMAKE_SYSTEM_PROCESSOR=aarch64", "SYRINX_CPU_MODULES=ON"} < set(definitions)
+
+
+def test_an_engine_that_fails_its_audit_is_not_installed(
+    native: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_engine(BuildOptions())
+    before = listing(out)
+    monkeypatch.setattr(driver, "audit_engine", elf_audit.audit_engine)  # the pretended install lacks headers
+    with pytest.raises(BuildError, match=r"syrinx\.h cannot be read"):
+        build_engine(BuildOptions())
+    assert listing(out) == before
+    assert [path.name for path in out.parent.iterdir()] == ["host"]
 
 
 def test_native_cpu_only_on_request_and_recorded(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:

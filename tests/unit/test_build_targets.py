@@ -21,9 +21,19 @@ def test_unknown_choices_are_refused(fields: dict[str, Any]) -> None:
         BuildOptions(**fields)
 
 
+@pytest.mark.parametrize("fields", [{"native_cpu": True}, {"sanitize": "address"}])
+@pytest.mark.parametrize("abi", ["arm64", "x86_64", "arm64-linux"])
+def test_what_is_for_this_machine_alone_is_refused_elsewhere(abi: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"cannot go with --abi {abi}"):
+        BuildOptions(abi, **fields)
+
+
 def every_option() -> list[BuildOptions]:
     choices: Any = itertools.product(["release", "debug"], [False, True], ["", "address", "thread"])
-    return [BuildOptions("host", variant, native, sanitize) for variant, native, sanitize in choices]
+    cross = [
+        BuildOptions(abi, variant) for abi in ("arm64", "x86_64", "arm64-linux") for variant in ("release", "debug")
+    ]
+    return [*cross, *(BuildOptions("host", variant, native, sanitize) for variant, native, sanitize in choices)]
 
 
 def test_each_choice_has_its_own_folder_name() -> None:

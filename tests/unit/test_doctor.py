@@ -16,7 +16,7 @@ from sdk_tools.errors import MissingToolError
 def no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probes of system packages take seconds; here they answer at once, by name."""
     monkeypatch.setattr(SystemPackage, "is_present", lambda self: "doctest" not in self.what)
-    monkeypatch.setattr(doctor, "_describe_compiler", lambda: "gcc 12")
+    monkeypatch.setattr(doctor, "_describe_compiler", lambda abi="host": f"gcc 12 for {abi}")
     clang = Compiler(Path("clang"), Path("clang++"), "clang", "14.0.6", "x86_64-linux-gnu")
     monkeypatch.setattr(doctor, "find_clang", lambda: clang)
 
@@ -34,6 +34,8 @@ def test_every_missing_item_says_how_to_get_it() -> None:
 def test_purposes_cover_the_commands() -> None:
     assert list(by_name()) == [
         "host engine and demo",
+        "Android engine",
+        "arm64 Linux engine",
         "tests",
         "parity and conversion",
         "fuzzing",
@@ -71,7 +73,7 @@ def test_command_exits_0_though_optional_things_are_missing(capsys: pytest.Captu
 def test_command_exits_3_without_a_compiler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def absent() -> str:
+    def absent(_abi: str = "host") -> str:
         raise MissingToolError("No C++ compiler was found.", "apt install g++")
 
     monkeypatch.setattr(doctor, "_describe_compiler", absent)

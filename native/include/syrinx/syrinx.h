@@ -98,9 +98,10 @@ SYRINX_API syrinx_status syrinx_engine_create(uint32_t abi_version, syrinx_log_c
 SYRINX_API void syrinx_engine_close(syrinx_engine * engine);
 
 // Devices this build and machine can compute on, as a JSON array of
-// {"name","description","type":"cpu|gpu|igpu|accel","memory_total","memory_free"} (bytes).
+// {"name","description","type":"cpu|gpu|igpu|accel","memory_total","memory_free"} (bytes); the CPU's has "cpu_variant"
+// too: the instruction-set level whose module computes, or "static" where there is but one.
 // Writes at most `*size` bytes with a final NUL; sets `*size` to what is needed, the NUL included.
-// `json` may be NULL to ask for the size. Errors: BUFFER_TOO_SMALL.
+// `json` may be NULL to ask for the size. Errors: BUFFER_TOO_SMALL, UNSUPPORTED (no CPU variant for this processor).
 SYRINX_API syrinx_status syrinx_engine_devices(syrinx_engine * engine, char * json, size_t * size);
 
 // ----------------------------------------------------------------------------------------------------------- model

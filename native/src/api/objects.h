@@ -19,7 +19,6 @@ class EngineObject : public Object {
 public:
     static constexpr Kind kKind = Kind::kEngine;
     explicit EngineObject(std::shared_ptr<LogSink> sink) : Object(kKind, false), sink_(std::move(sink)) {
-        start_runtime();
         set_log_sink(sink_);
     }
     ~EngineObject() override { remove_log_sink(sink_); }

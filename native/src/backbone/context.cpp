@@ -119,11 +119,16 @@ void check_row(const float * values, size_t width, size_t row) {
 ggml_threadpool * make_pool(int32_t n_threads, int32_t poll) {
     ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
     params.poll = static_cast<uint32_t>(poll);
-    ggml_threadpool * pool = ggml_threadpool_new(&params);
+    const auto new_pool = reinterpret_cast<decltype(&ggml_threadpool_new)>(cpu_function("ggml_threadpool_new"));
+    ggml_threadpool * pool = new_pool(&params);
     if (!pool) {
         fail(SYRINX_ERR_OUT_OF_MEMORY, "cannot start %d threads", n_threads);
     }
     return pool;
+}
+
+void free_pool(ggml_threadpool * pool) {
+    reinterpret_cast<decltype(&ggml_threadpool_free)>(cpu_function("ggml_threadpool_free"))(pool);
 }
 
 }  // namespace
@@ -168,10 +173,10 @@ void Context::release() {
         llama_free(context_);
     }
     if (threads_batch_ && threads_batch_ != threads_) {
-        ggml_threadpool_free(threads_batch_);
+        free_pool(threads_batch_);
     }
     if (threads_) {
-        ggml_threadpool_free(threads_);
+        free_pool(threads_);
     }
 }
 

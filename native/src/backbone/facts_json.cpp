@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "backbone/cpu_variant.h"
 #include "backbone/model.h"
 #include "backbone/runtime.h"
 #include "ggml-backend.h"
@@ -43,6 +44,9 @@ std::string devices_json() {
                         {"type", device_type_name(ggml_backend_dev_type(device))},
                         {"memory_total", total_bytes},
                         {"memory_free", free_bytes}});
+        if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
+            list.back()["cpu_variant"] = cpu_variant();
+        }
     }
     return dump(list);
 }

@@ -2,7 +2,9 @@
 
 #include <cstdio>
 
+#include "backbone/cpu_variant.h"
 #include "core/error.h"
+#include "ggml-backend.h"
 #include "ggml.h"
 #include "llama.h"
 
@@ -82,12 +84,26 @@ void LogSink::write(syrinx_log_level level, const std::string & line) {
 }
 
 void start_runtime() {
-    static std::once_flag once;
-    std::call_once(once, [] {
+    // No call_once: its exceptions would have to pass the C library's frames.
+    static std::mutex mutex;
+    static bool started = false;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!started) {
         llama_log_set(on_llama_log, nullptr);
         ggml_set_abort_callback(on_ggml_abort);
+        load_cpu_variant();
         llama_backend_init();
-    });
+        started = true;
+    }
+}
+
+void * cpu_function(const char * name) {
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    void * address = device ? ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name) : nullptr;
+    if (!address) {
+        fail(SYRINX_ERR_INTERNAL, "the CPU backend has no function '%s'", name);
+    }
+    return address;
 }
 
 void set_log_sink(std::shared_ptr<LogSink> sink) {

@@ -22,8 +22,12 @@ private:
     void * user_data_;
 };
 
-// Starts llama.cpp's backends; the first call does the work.
+// Starts llama.cpp's backends; the first call does the work, and one that failed is tried anew.
+// Errors: UNSUPPORTED (no CPU variant for this processor, see cpu_variant.h).
 void start_runtime();
+
+// A function of the CPU backend, which may be a module that nothing is linked with.
+void * cpu_function(const char * name);
 
 // llama.cpp's lines go to `sink` from now on (the newest wins); removing one that is not current does nothing.
 void set_log_sink(std::shared_ptr<LogSink> sink);
