@@ -1,6 +1,6 @@
 """The C ABI of native/include/syrinx/syrinx.h as ctypes: structs, prototypes, and where the library lies.
 
-Nothing but sdk_tools.engine calls this. A test compares every declaration here with the header.
+Nothing but sdk_tools.engine calls the library. A test compares every declaration here with the header.
 """
 
 from __future__ import annotations

@@ -126,6 +126,8 @@ class Face(Protocol):
 def converse(session: ChatSession, face: Face) -> int:
     """Runs the conversation to its end. Returns how many answers failed."""
     failures = 0
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # one byte in another encoding must not end the conversation
     for line in face.messages():
         text = line.strip()
         if text.startswith("/"):
@@ -175,8 +177,6 @@ class PipeFace:
     """Answers on standard output, everything else on standard error."""
 
     def messages(self) -> Iterator[str]:
-        if isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(errors="replace")  # one odd byte must not end the conversation
         yield from sys.stdin
 
     def piece(self, text: str) -> None:

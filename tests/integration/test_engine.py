@@ -431,6 +431,7 @@ MISUSE: dict[str, Callable[[Any, Any, Any, Any], object]] = {
     "a callback that is none": lambda e, m, c, s: e.open_model(m.path, progress=1),
     "a device that is none": lambda e, m, c, s: e.open_model(m.path, ModelParams(5)),  # type: ignore[arg-type]
     "a flag that is none": lambda e, m, c, s: m.open_context(ContextParams(full_swa=2)),  # type: ignore[arg-type]
+    "a temperature as text": lambda e, m, c, s: e.create_sampler(SamplerParams("1")),  # type: ignore[arg-type]
     "an infinite temperature": lambda e, m, c, s: e.create_sampler(SamplerParams(1e300)),
     "a fraction of a seed": lambda e, m, c, s: e.create_sampler(SamplerParams(seed=0.5)),  # type: ignore[arg-type]
     "text as bytes": lambda e, m, c, s: m.tokenize(b"a"),
